@@ -79,7 +79,7 @@ type ApplicationRouteSpec struct {
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,8}(ms|s|m|h))+$') && duration(self) >= duration('1ms') && duration(self) <= duration('24h')",message="timeout must be a duration with a unit, from 1ms to 24h, such as 500ms, 2s or 1m30s (days and fractions are not possible)"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,4}h|[0-9]{1,6}m|[0-9]{1,8}(s|ms))+$') && duration(self) >= duration('1ms') && duration(self) <= duration('24h')",message="timeout must be a duration with a unit, from 1ms to 24h, such as 500ms, 2s or 1m30s (days and fractions are not possible)"
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 
 	// gateway to attach to; the controller's --default-gateway when left out.

@@ -38,7 +38,7 @@ const (
 // +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.spec.image`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
-// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",fieldPath=".metadata.name",message="metadata.name becomes the name of a Service: at most 63 lower-case letters, digits and '-', starting with a letter and not ending with '-'"
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name becomes the name of a Service: at most 63 lower-case letters, digits and '-', starting with a letter and not ending with '-'"
 type WebApp struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
@@ -96,7 +96,7 @@ type WebAppSpec struct {
 	// +kubebuilder:default="30s"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$') && duration(self) <= duration('24h')",message="drainTimeout must be a duration with a unit, at most 24h, such as 30s, 5m or 1h30m (days are not a unit)"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,4}([.][0-9]{1,9})?h|[0-9]{1,6}([.][0-9]{1,9})?m|[0-9]{1,8}([.][0-9]{1,9})?(s|ms|us|ns))+$') && duration(self) <= duration('24h')",message="drainTimeout must be a duration with a unit, at most 24h, such as 30s, 5m or 1h30m (days are not a unit)"
 	DrainTimeout *metav1.Duration `json:"drainTimeout,omitempty"`
 }
 
