@@ -1,0 +1,205 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// staleDelay is when a Stale key is looked at again. The write that is missing
+	// is an event on its way, which wakes the key itself when it arrives, some
+	// milliseconds after the write as a rule: this is only the second look for the
+	// case that it does not, and it costs a gate call and no request.
+	staleDelay = 200 * time.Millisecond
+	// invalidFloor is the least delay of an Invalid key.
+	invalidFloor = 5 * time.Minute
+	// fieldConflictFloor is the least delay of a FieldConflict key. The other
+	// manager's letting go is a change of the child and wakes the key by itself.
+	fieldConflictFloor = time.Minute
+	// conflictSpeedup is how much sooner than after a failure a key is retried
+	// after a conflict: the cache is behind for milliseconds.
+	conflictSpeedup = 10
+)
+
+// errReconcileTimeout is the cause of the end of a pass past its deadline, to tell
+// it from a shutdown and from shorter deadlines of the Reconciler's own.
+var errReconcileTimeout = errors.New("reconcile timeout is over")
+
+// errGoexit stands for a pass that ended its goroutine with runtime.Goexit.
+var errGoexit = errors.New("pass called runtime.Goexit")
+
+// work is the one worker loop.
+func (t *term) work() {
+	for !t.pool.surplus() {
+		key, down := t.queue.Get()
+		if down {
+			return
+		}
+		t.turn(key)
+	}
+}
+
+// turn deals with one popped key.
+func (t *term) turn(key cache.ObjectName) {
+	defer t.queue.Done(key)
+	if t.stopping.Load() {
+		t.ledger.drop(key)
+		return
+	}
+	next := t.ledger.popped(key)
+	switch {
+	case next.run:
+	case next.putBack > 0:
+		t.c.counts.early.Add(1)
+		t.queue.AddAfter(key, next.putBack)
+		return
+	default:
+		t.c.counts.leftOver.Add(1)
+		return
+	}
+
+	logger := klog.LoggerWithValues(klog.FromContext(t.ctx),
+		"object", klog.KRef(key.Namespace, key.Name), "reconcileID", fmt.Sprintf("%016x", rand.Uint64()), "attempt", next.attempt)
+	limit := t.c.cfg.ReconcileTimeout + wedgeGrace
+	start := time.Now()
+	watched := t.pool.watch(limit, func() { t.ledger.wedge(key) }, func(replaced bool) {
+		logger.Error(nil, "Reconcile has not returned long after its deadline; its worker is given up", "after", limit, "replaced", replaced)
+	})
+
+	p := pass{class: ClassPanic, err: errGoexit}
+	defer func() { // deferred for Goexit's sake
+		watched.end()
+		p.took, p.attempt = time.Since(start), next.attempt
+		t.settle(logger, key, p)
+	}()
+	p = t.pass(klog.NewContext(t.ctx, logger), key)
+}
+
+// pass is what came of one pass.
+type pass struct {
+	result Result
+	class  Class // "" if the shutdown cut it short
+	err    error
+	stack  []byte // of a panic
+
+	took    time.Duration
+	attempt int // 1 for the first pass of a streak
+}
+
+// pass runs gate, deadline and Reconcile, and classifies.
+func (t *term) pass(ctx context.Context, key cache.ObjectName) (p pass) {
+	ctx, cancel := context.WithTimeoutCause(ctx, t.c.cfg.ReconcileTimeout, errReconcileTimeout)
+	defer cancel()
+	defer func() {
+		if v := recover(); v != nil {
+			p = pass{class: ClassPanic, err: fmt.Errorf("panic: %v", v), stack: debug.Stack()}
+		}
+	}()
+
+	switch verdict := t.c.cfg.Gate(key); verdict.State {
+	case Stale:
+		return pass{class: ClassStale, result: Result{Reason: verdict.Reason}}
+	case Frozen:
+		return pass{class: ClassFrozen, result: Result{Reason: verdict.Reason}}
+	}
+	p.result, p.err = t.c.cfg.Reconciler.Reconcile(ctx, key)
+	switch {
+	case p.err == nil && p.result.After > 0:
+		p.class = ClassWait
+	case p.err == nil:
+		p.class = ClassDone
+	case t.ctx.Err() != nil: // whatever it says, it was not let finish
+		p.class = ""
+	default:
+		p.class = Classify(p.err)
+		if p.class == ClassRetry && context.Cause(ctx) == errReconcileTimeout {
+			p.class = ClassDeadline
+		}
+	}
+	return p
+}
+
+// settle decides when key runs again, and records it. This is the one switch.
+func (t *term) settle(logger klog.Logger, key cache.ObjectName, p pass) {
+	cfg := &t.c.cfg
+	o := outcome{class: p.class, err: p.err, took: p.took, lane: Normal}
+	if p.err == nil {
+		o.reason = p.result.Reason
+	} else if p.class != "" {
+		o.floor = retryAfter(p.err)
+	}
+
+	switch p.class {
+	case ClassDone:
+		t.limiter.Forget(key)
+	case ClassWait:
+		t.limiter.Forget(key)
+		o.after, o.lane = p.result.After, Background
+	case ClassStale:
+		o.after = staleDelay
+	case ClassConflict:
+		n := t.ledger.conflictsOf(key) + 1
+		o.after = jitter(backoff(cfg.RetryBaseDelay/conflictSpeedup, cfg.RetryMaxDelay, n))
+	case ClassFieldConflict:
+		o.after = max(t.limiter.When(key), jitterUp(fieldConflictFloor))
+	case ClassRetry, ClassDeadline, ClassPanic:
+		o.after = t.limiter.When(key)
+	case ClassInvalid:
+		o.after = max(t.limiter.When(key), jitterUp(invalidFloor))
+	case ClassTerminal, ClassFrozen:
+		t.limiter.Forget(key)
+		o.after, o.lane = jitterUp(cfg.TerminalRecheck), Background
+	}
+	if o.floor > 0 {
+		o.after = max(o.after, jitterUp(o.floor))
+	}
+
+	t.ledger.finished(key, o)
+	if o.after > 0 {
+		t.queue.AddAfter(key, o.after)
+	}
+	t.report(logger, key, p, o)
+}
+
+// report counts and logs a pass.
+func (t *term) report(logger klog.Logger, key cache.ObjectName, p pass, o outcome) {
+	if p.class == "" {
+		logger.V(2).Info("Reconcile was cut short by the shutdown", "err", p.err)
+		return
+	}
+	gated := p.class == ClassFrozen || p.class == ClassStale && p.err == nil
+	if gated {
+		p.took = 0
+	}
+	t.c.cfg.Observe(p.class, p.took)
+	logger = klog.LoggerWithValues(logger, "class", p.class, "duration", p.took, "after", o.after)
+	if p.err != nil && p.result.After > 0 {
+		t.c.counts.ignoredAfter.Add(1)
+		logger.Info("Reconcile returned an After beside an error; the error decides", "ignoredAfter", p.result.After)
+	}
+	switch p.class {
+	case ClassDone, ClassWait, ClassStale, ClassFrozen, ClassConflict:
+		logger.V(4).Info("Reconciled", "reason", o.reason, "err", p.err)
+	case ClassPanic:
+		t.c.counts.panicked("Reconcile", key, p.err.Error())
+		logger.Error(p.err, "Reconcile panicked", "stack", string(p.stack))
+	case ClassRetry:
+		// An outage makes every key fail at every retry: log a key's 1st, 2nd, 4th,
+		// 8th … failure in a row. What it says now is in the ledger.
+		if bits.OnesCount(uint(p.attempt)) != 1 {
+			logger.V(4).Info("Reconciled", "err", p.err)
+			return
+		}
+		fallthrough
+	default:
+		logger.Error(p.err, "Reconcile failed")
+	}
+}
