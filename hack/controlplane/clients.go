@@ -72,8 +72,11 @@ func (c *ControlPlane) KubeconfigFile() string { return filepath.Join(c.dir, "ku
 // kubectl with Config.Full; empty for others.
 func (c *ControlPlane) Binary(name string) string { return c.bin[name] }
 
+// ContextName is the one context in the kubeconfigs written here.
+const ContextName = "steadwatch"
+
 func (c *ControlPlane) writeKubeconfig(file string, cfg *rest.Config) error {
-	const name = "steadwatch"
+	const name = ContextName
 	kubeconfig := clientcmdapi.NewConfig()
 	kubeconfig.Clusters[name] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}
 	kubeconfig.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: cfg.CertData, ClientKeyData: cfg.KeyData, Token: cfg.BearerToken}

@@ -126,7 +126,7 @@ func (c *ControlPlane) makeDir() error {
 		if err := os.MkdirAll(c.dir, 0o700); err != nil {
 			return fmt.Errorf("create Config.Dir: %w", err)
 		}
-		return nil
+		return writeMarker(c.dir)
 	}
 	sweep()
 	dir, err := os.MkdirTemp("", tempPrefix)

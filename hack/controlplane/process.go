@@ -22,7 +22,7 @@ var errPortTaken = errors.New("port is taken")
 
 // spec is a process to run.
 type spec struct {
-	name string // unique within a control plane; names its log and pid file
+	name string // unique within a control plane; names its log
 	path string
 	args []string
 	dir  string // of the control plane
@@ -57,10 +57,8 @@ var forker = sync.OnceValue(func() chan<- func() {
 })
 
 func startProcess(s spec) (*process, error) {
-	for _, d := range []string{"logs", "pids"} {
-		if err := os.MkdirAll(filepath.Join(s.dir, d), 0o700); err != nil {
-			return nil, fmt.Errorf("create a folder for %s: %w", s.name, err)
-		}
+	if err := os.MkdirAll(filepath.Join(s.dir, "logs"), 0o700); err != nil {
+		return nil, fmt.Errorf("create the logs' folder: %w", err)
 	}
 	log, err := os.OpenFile(s.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -85,15 +83,10 @@ func startProcess(s spec) (*process, error) {
 		p.err = p.cmd.Wait()
 		close(p.done)
 	}()
-	if err := os.WriteFile(s.pidFile(), []byte(strconv.Itoa(p.cmd.Process.Pid)), 0o600); err != nil {
-		p.stop(0)
-		return nil, fmt.Errorf("write the pid of %s: %w", s.name, err)
-	}
 	return p, nil
 }
 
 func (s spec) logFile() string { return filepath.Join(s.dir, "logs", s.name+".log") }
-func (s spec) pidFile() string { return filepath.Join(s.dir, "pids", s.name) }
 
 // signal signals the whole process group. A group that is gone is no error.
 func (p *process) signal(sig syscall.Signal) error {
@@ -124,7 +117,6 @@ func (p *process) stop(grace time.Duration) {
 	}
 	_ = p.signal(syscall.SIGKILL)
 	<-p.done
-	_ = os.Remove(p.pidFile())
 }
 
 // failure is non-nil once the process has ended and nobody asked for it.

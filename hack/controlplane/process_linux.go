@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -41,12 +42,23 @@ func (p *process) awaitStopped(ctx context.Context) error {
 	})
 }
 
-// commandLine is the command line of a process, empty if there is none.
-func commandLine(pid int) string {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+// commandLines is the command line of every process we may see, by pid.
+func commandLines() (map[int][]string, error) {
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
-		return ""
+		return nil, err
 	}
-	return strings.ReplaceAll(string(data), "\x00", " ")
+	lines := map[int][]string{}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil || len(data) == 0 {
+			continue // ended meanwhile, or a zombie
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil {
+			return nil, fmt.Errorf("parse %s: %w", file, err)
+		}
+		lines[pid] = strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00")
+	}
+	return lines, nil
 }
-

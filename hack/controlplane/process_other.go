@@ -4,6 +4,7 @@ package controlplane
 
 import (
 	"context"
+	"fmt"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -29,11 +30,22 @@ func (p *process) awaitStopped(ctx context.Context) error {
 	}
 }
 
-// commandLine is the command line of a process, empty if there is none.
-func commandLine(pid int) string {
-	out, err := exec.Command("ps", "-ww", "-o", "args=", "-p", strconv.Itoa(pid)).Output()
+// commandLines is the command line of every process we may see, by pid. ps
+// joins arguments by spaces; a path with a space in it comes out in pieces.
+func commandLines() (map[int][]string, error) {
+	out, err := exec.Command("ps", "-axww", "-o", "pid=,args=").Output()
 	if err != nil {
-		return ""
+		return nil, fmt.Errorf("list processes with ps: %w", err)
 	}
-	return strings.TrimSpace(string(out))
+	lines := map[int][]string{}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		if pid, err := strconv.Atoi(fields[0]); err == nil {
+			lines[pid] = fields[1:]
+		}
+	}
+	return lines, nil
 }
