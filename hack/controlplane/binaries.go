@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -35,11 +36,13 @@ const ldflags = "-s -w" +
 // Changing a flag means compiling all of Kubernetes again, everywhere.
 var buildFlags = []string{"-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", ldflags}
 
-// packages to compile, in the order in which they are.
-var packages = []struct {
+type mainPackage struct {
 	binary, path string
 	full         bool // only needed with Config.Full
-}{
+}
+
+// packages to compile, in the order in which they are.
+var packages = []mainPackage{
 	{"etcd", "go.etcd.io/etcd/server/v3", false},
 	{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", false},
 	{"kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager", true},
@@ -126,9 +129,19 @@ func take(found binaries, names []string, dir string) (missing []string) {
 	return missing
 }
 
-// Build compiles what is missing in the cache for a plain or a full control
-// plane, telling out how far it is, and returns the folder.
-func Build(ctx context.Context, full bool, out io.Writer) (dir string, err error) {
+// Build compiles what is missing in the cache of the named binaries (none: all
+// that a full control plane needs), telling out how far it is, and returns the
+// folder.
+func Build(ctx context.Context, out io.Writer, names ...string) (dir string, err error) {
+	all := wanted(true)
+	if len(names) == 0 {
+		names = all
+	}
+	for _, name := range names {
+		if !slices.Contains(all, name) {
+			return "", fmt.Errorf("controlplane: there is no binary %q: choose from %s", name, strings.Join(all, ", "))
+		}
+	}
 	module, err := moduleDir()
 	if err != nil {
 		return "", fmt.Errorf("controlplane: %w", err)
@@ -137,7 +150,7 @@ func Build(ctx context.Context, full bool, out io.Writer) (dir string, err error
 	if err != nil {
 		return "", fmt.Errorf("controlplane: %w", err)
 	}
-	if missing := take(binaries{}, wanted(full), cache); len(missing) > 0 {
+	if missing := take(binaries{}, names, cache); len(missing) > 0 {
 		if err := buildInto(ctx, module, cache, missing, out); err != nil {
 			return "", fmt.Errorf("controlplane: %w", err)
 		}

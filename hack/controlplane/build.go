@@ -71,12 +71,7 @@ func awaitLock(ctx context.Context, file string, out io.Writer) (*os.File, error
 // compile builds one binary beside its place and moves it there when it is
 // whole.
 func compile(ctx context.Context, module, cache, name, step string, out io.Writer) error {
-	i := slices.IndexFunc(packages, func(p struct {
-		binary, path string
-		full         bool
-	}) bool {
-		return p.binary == name
-	})
+	i := slices.IndexFunc(packages, func(p mainPackage) bool { return p.binary == name })
 	partial := filepath.Join(cache, "."+name+".partial")
 	defer os.Remove(partial)
 

@@ -75,7 +75,10 @@ func (c *ControlPlane) Binary(name string) string { return c.bin[name] }
 // ContextName is the one context in the kubeconfigs written here.
 const ContextName = "steadwatch"
 
-func (c *ControlPlane) writeKubeconfig(file string, cfg *rest.Config) error {
+// WriteKubeconfig writes the server and the credentials (client certificate or
+// token) of a Config, ConfigFor or ServiceAccountConfig to a file that only its
+// owner can read.
+func (c *ControlPlane) WriteKubeconfig(file string, cfg *rest.Config) error {
 	const name = ContextName
 	kubeconfig := clientcmdapi.NewConfig()
 	kubeconfig.Clusters[name] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}

@@ -30,6 +30,8 @@ type ControlPlane struct {
 	extras  []*server // what Full adds, in the order of their start
 	stopped bool
 
+	programs []*process
+
 	audit auditReader
 }
 
@@ -97,7 +99,7 @@ func (c *ControlPlane) start(ctx context.Context) (err error) {
 	if _, err := c.AddAPIServer(ctx); err != nil {
 		return err
 	}
-	if err := c.writeKubeconfig(c.KubeconfigFile(), c.Config()); err != nil {
+	if err := c.WriteKubeconfig(c.KubeconfigFile(), c.Config()); err != nil {
 		return err
 	}
 	if c.cfg.Full {
@@ -211,7 +213,11 @@ func (c *ControlPlane) Stop() {
 		return
 	}
 	c.stopped = true
+	programs := c.programs
 	c.mu.Unlock()
+	for _, p := range programs {
+		p.stop(0)
+	}
 	all := c.servers()
 	for i := len(all) - 1; i >= 0; i-- {
 		all[i].kill()

@@ -49,7 +49,7 @@ func Processes(dir string) ([]Process, error) {
 	var found []Process
 	for pid, line := range lines {
 		name := filepath.Base(line[0])
-		ours := slices.ContainsFunc(wanted(true), func(binary string) bool { return binary == name })
+		ours := slices.Contains(wanted(true), name)
 		if ours && strings.Contains(strings.Join(line[1:], " "), "="+dir+string(filepath.Separator)) {
 			found = append(found, Process{Name: name, PID: pid})
 		}

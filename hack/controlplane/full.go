@@ -65,7 +65,7 @@ func (c *ControlPlane) startFull(ctx context.Context) error {
 			return err
 		}
 		kubeconfig := filepath.Join(c.dir, x.name+".kubeconfig")
-		if err := c.writeKubeconfig(kubeconfig, cfg); err != nil {
+		if err := c.WriteKubeconfig(kubeconfig, cfg); err != nil {
 			return err
 		}
 		args := append([]string{"--kubeconfig=" + kubeconfig}, x.args...)

@@ -28,7 +28,8 @@ const usage = `usage: controlplane COMMAND [flags]
   up      start a control plane in the background and say how to use it
   down    end it and remove all that it left
   status  say what is running
-  build   compile the binaries, if need be, and print their folder
+  build   compile the binaries (or only those named after the flags), unless
+          they are there, and print their folder
 
 controlplane COMMAND -h lists the command's flags.
 `
@@ -53,6 +54,7 @@ var errUsage = errors.New("wrong usage")
 type options struct {
 	dir, kubeconfig string
 	full, audit     bool
+	names           []string // of binaries, for build
 	nodes           int
 }
 
@@ -87,7 +89,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		}
 		return errUsage
 	}
-	if flags.NArg() > 0 {
+	o.names = flags.Args()
+	if flags.NArg() > 0 && args[0] != "build" {
 		return fmt.Errorf("unexpected argument %q: see controlplane %s -h", flags.Arg(0), args[0])
 	}
 	dir, err := filepath.Abs(o.dir)
@@ -206,7 +209,11 @@ func status(ctx context.Context, o options, out, _ io.Writer) error {
 
 func build(ctx context.Context, o options, out, progress io.Writer) error {
 	begin := time.Now()
-	dir, err := controlplane.Build(ctx, o.full, progress)
+	names := o.names
+	if len(names) == 0 && !o.full {
+		names = []string{"etcd", "kube-apiserver"}
+	}
+	dir, err := controlplane.Build(ctx, progress, names...)
 	if err != nil {
 		return err
 	}
