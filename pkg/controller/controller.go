@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -159,8 +160,8 @@ func (c *Config) complete() error {
 	if c.Workers < 0 {
 		return fmt.Errorf("controller %s: Config.Workers is %d: it must be positive, or 0 for the default of %d", c.Name, c.Workers, defaultWorkers)
 	}
-	if !(c.RetryQPS >= 0) { // NaN too
-		return fmt.Errorf("controller %s: Config.RetryQPS is %v: it must be positive, or 0 for the default of %d", c.Name, c.RetryQPS, defaultRetryQPS)
+	if !(c.RetryQPS >= 0) || math.IsInf(c.RetryQPS, 1) { // NaN too
+		return fmt.Errorf("controller %s: Config.RetryQPS is %v: it must be positive and finite, or 0 for the default of %d", c.Name, c.RetryQPS, defaultRetryQPS)
 	}
 	if c.RetryBurst < 0 {
 		return fmt.Errorf("controller %s: Config.RetryBurst is %d: it must be positive, or 0 for the default of %d", c.Name, c.RetryBurst, defaultRetryBurst)
@@ -188,7 +189,7 @@ func orMax(d time.Duration) time.Duration {
 	if d > 0 {
 		return d
 	}
-	return 1<<63 - 1
+	return math.MaxInt64
 }
 
 // ErrAbort, as the cause of Run's context, asks that running passes end at once:

@@ -21,7 +21,7 @@
 // # Guarantees
 //
 //   - A key is reconciled by at most one worker at a time, and every Enqueue of
-//     it is followed by a pass that starts later than the Enqueue, unless the
+//     it is followed by a pass that starts after Enqueue was called, unless the
 //     Run it happened in ends first.
 //   - With the three lanes all busy, Background gets at least one pop in ten and
 //     Normal at least one in five; an Urgent key that finds no Urgent key ahead

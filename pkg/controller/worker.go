@@ -24,6 +24,8 @@ const (
 	// fieldConflictFloor is the least delay of a FieldConflict key. The other
 	// manager's letting go is a change of the child and wakes the key by itself.
 	fieldConflictFloor = time.Minute
+	// minDelay keeps a key that always asks to run again from running hot.
+	minDelay = time.Millisecond
 	// conflictSpeedup is how much sooner than after a failure a key is retried
 	// after a conflict: the cache is behind for milliseconds.
 	conflictSpeedup = 10
@@ -146,7 +148,7 @@ func (t *term) settle(logger klog.Logger, key cache.ObjectName, p pass) {
 	case ClassStale:
 		o.after = staleDelay
 	case ClassConflict:
-		n := t.ledger.conflictsOf(key) + 1
+		n := t.ledger.conflictsOf(key) + 1 // only this worker changes it now
 		o.after = jitter(backoff(cfg.RetryBaseDelay/conflictSpeedup, cfg.RetryMaxDelay, n))
 	case ClassFieldConflict:
 		o.after = max(t.limiter.When(key), jitterUp(fieldConflictFloor))
@@ -160,6 +162,9 @@ func (t *term) settle(logger klog.Logger, key cache.ObjectName, p pass) {
 	}
 	if o.floor > 0 {
 		o.after = max(o.after, jitterUp(o.floor))
+	}
+	if p.class != ClassDone && p.class != "" {
+		o.after = max(o.after, minDelay)
 	}
 
 	t.ledger.finished(key, o)
