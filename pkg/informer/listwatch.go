@@ -58,9 +58,11 @@ var errStopped = errors.New("informer has stopped")
 // What a refused kind costs (Reflector of client-go 0.37): each try is a
 // WatchList request and, since any error but 410, 429 and "connection refused"
 // makes the Reflector fall back, a LIST; both are refused. Then it backs off:
-// 0.8 s doubling to 30 s, stretched by a random factor of 1 to 2. So after
-// about a minute a missing CRD or permission costs two requests every 30 to
-// 60 s, and once it is there the copy fills within 60 s.
+// 0.8 s doubling to 30 s, stretched by a random factor of 1 to 2. So once the
+// missing CRD or permission is there the copy fills within 60 s. The backoff
+// starts over every two minutes even if nothing has succeeded: it is meant to
+// after two minutes without a retry, but wait.Backoff.DelayWithReset counts
+// from the last reset. That makes about 380 requests an hour.
 //
 // When a CRD is deleted the watch first delivers DELETED for each object, then
 // ends. The Reflector watches again from there and gets 404: the same retry.
@@ -69,7 +71,6 @@ type listWatch struct {
 	inner     cache.ListerWatcherWithContext
 	condition *condition
 	// delay is how long to hold the next WatchList back, see WatchWithContext.
-	// Like the Reflector's it starts over after two minutes without a call.
 	delay wait.DelayFunc
 
 	mu       sync.Mutex
@@ -141,7 +142,7 @@ func (l *listWatch) ListWithContext(ctx context.Context, opts metav1.ListOptions
 //
 // The Reflector's retry of a WatchList after 429 or "connection refused"
 // sleeps up to 60 s without looking at its context, which would hold up a
-// shutdown for as long. So that wait is done here, with the same backoff.
+// shutdown for as long (client-go 0.37). So that wait is done here, with the same backoff.
 func (l *listWatch) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	for {
 		w, err := l.watch(ctx, opts)

@@ -110,7 +110,7 @@ func remedy(reason Reason, resource schema.GroupVersionResource, namespace strin
 	case NotFound:
 		return fmt.Sprintf("install the CRD that serves %s in version %s", resource.GroupResource(), resource.Version)
 	case Unreachable:
-		return "check that the API server runs and that its address can be reached from here"
+		return "check that the API server runs, that its address can be reached from here and that its certificate is trusted"
 	case Throttled:
 		return "check the API server's load and its FlowSchemas and PriorityLevelConfigurations"
 	case Conversion:
