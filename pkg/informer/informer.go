@@ -140,7 +140,7 @@ func newPart[T cache.Object](c Config[T], namespace string, example runtime.Obje
 		return nil, err
 	}
 	if !c.KeepManagedFields {
-		if err := p.informer.SetTransform(dropManagedFields); err != nil {
+		if err := p.informer.SetTransform(stripManagedFields); err != nil {
 			return nil, err
 		}
 	}

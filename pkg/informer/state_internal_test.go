@@ -141,7 +141,7 @@ func TestTransformWritesOnlyWhereThereIsSomethingToDrop(t *testing.T) {
 	o := &writeCounter{}
 	o.ConfigMap.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "x"}}
 	for range 3 {
-		if out, err := dropManagedFields(o); err != nil || out != any(o) {
+		if out, err := stripManagedFields(o); err != nil || out != any(o) {
 			t.Fatalf("got %v, %v", out, err)
 		}
 	}
@@ -149,7 +149,7 @@ func TestTransformWritesOnlyWhereThereIsSomethingToDrop(t *testing.T) {
 		t.Errorf("managedFields %v after %d writes", o.ManagedFields, o.writes)
 	}
 	tombstone := cache.DeletedFinalStateUnknown{Key: "a/b"}
-	if out, err := dropManagedFields(tombstone); err != nil || out != any(tombstone) {
+	if out, err := stripManagedFields(tombstone); err != nil || out != any(tombstone) {
 		t.Errorf("tombstone: %v, %v", out, err)
 	}
 }
@@ -167,7 +167,7 @@ func TestTransformDoesNotRaceWithReaders(t *testing.T) {
 		done <- n
 	}()
 	for range 1000 {
-		if _, err := dropManagedFields(cm); err != nil {
+		if _, err := stripManagedFields(cm); err != nil {
 			t.Error(err)
 		}
 	}

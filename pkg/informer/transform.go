@@ -4,14 +4,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// dropManagedFields is a cache.TransformFunc. managedFields are commonly half
+// stripManagedFields is a cache.TransformFunc. managedFields are commonly half
 // of an object's size and no controller here reads them from the cache.
 //
 // It writes only where there is something to drop. A relist may run an object
 // that is already in the store, and being read, through the transform once
 // more; writing to it again, even the same value, would be a data race. What
 // is no object (a DeletedFinalStateUnknown) passes as it is.
-func dropManagedFields(obj any) (any, error) {
+func stripManagedFields(obj any) (any, error) {
 	if o, ok := obj.(metav1.Object); ok && len(o.GetManagedFields()) > 0 {
 		o.SetManagedFields(nil)
 	}

@@ -12,7 +12,7 @@ import (
 // Owners that nobody asks about again must not be kept for ever.
 func TestWritesMemoryIsBounded(t *testing.T) {
 	store := cache.NewStore(cache.MetaNamespaceKeyFunc)
-	w := NewWrites(time.Hour, source{store})
+	w := NewWrites(time.Hour, movable{store})
 	most := 0
 	for n := range 100_000 {
 		rv := strconv.Itoa(1000 + n)
@@ -25,7 +25,7 @@ func TestWritesMemoryIsBounded(t *testing.T) {
 	}
 }
 
-type source struct{ store cache.Store }
+type movable struct{ store cache.Store }
 
-func (source) Resource() schema.GroupVersionResource { return widgets }
-func (s source) Store(string) cache.Store            { return s.store }
+func (movable) Resource() schema.GroupVersionResource { return widgets }
+func (m movable) Store(string) cache.Store            { return m.store }
