@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -23,8 +24,8 @@ const loopback = "127.0.0.1"
 // etcd is the one member of the control plane's etcd.
 type etcd struct {
 	server
-	url  string
-	data string // folder
+	url, peerURL string
+	data         string // folder
 }
 
 func newEtcd(binary string, cfg *Config) (*etcd, error) {
@@ -37,10 +38,10 @@ func newEtcd(binary string, cfg *Config) (*etcd, error) {
 		return nil, err
 	}
 	e := &etcd{
-		url:  "http://" + net.JoinHostPort(loopback, strconv.Itoa(client)),
-		data: filepath.Join(cfg.Dir, "etcd"),
+		url:     "http://" + net.JoinHostPort(loopback, strconv.Itoa(client)),
+		peerURL: "http://" + net.JoinHostPort(loopback, strconv.Itoa(peer)),
+		data:    filepath.Join(cfg.Dir, "etcd"),
 	}
-	peerURL := "http://" + net.JoinHostPort(loopback, strconv.Itoa(peer))
 	e.server = server{
 		// It waits for the API servers' watches to end, which they do not.
 		grace: time.Second,
@@ -51,9 +52,9 @@ func newEtcd(binary string, cfg *Config) (*etcd, error) {
 				"--data-dir=" + e.data,
 				"--listen-client-urls=" + e.url,
 				"--advertise-client-urls=" + e.url,
-				"--listen-peer-urls=" + peerURL,
-				"--initial-advertise-peer-urls=" + peerURL,
-				"--initial-cluster=steadwatch=" + peerURL,
+				"--listen-peer-urls=" + e.peerURL,
+				"--initial-advertise-peer-urls=" + e.peerURL,
+				"--initial-cluster=steadwatch=" + e.peerURL,
 				"--unsafe-no-fsync=" + strconv.FormatBool(!cfg.Fsync),
 				"--log-level=warn",
 			}}
@@ -62,13 +63,17 @@ func newEtcd(binary string, cfg *Config) (*etcd, error) {
 	return e, nil
 }
 
+// healthy is nil once etcd has a leader, and is this etcd: it could be that of
+// another process that chose the same port at the same moment.
 func (e *etcd) healthy(ctx context.Context) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.url+"/health", nil)
-	if err != nil {
+	var out struct{ Members []struct{ PeerURLs []string } }
+	if err := e.call(ctx, "cluster/member/list", map[string]bool{"linearizable": true}, &out); err != nil {
 		return err
 	}
-	_, err = do(req)
-	return err
+	if len(out.Members) != 1 || !slices.Contains(out.Members[0].PeerURLs, e.peerURL) {
+		return fmt.Errorf("another etcd is at %s: its members are %v", e.url, out.Members)
+	}
+	return nil
 }
 
 // call is one request to etcd's JSON gateway: this way no etcd client gets into
@@ -78,7 +83,7 @@ func (e *etcd) call(ctx context.Context, method string, in, out any) error {
 	if err != nil {
 		return fmt.Errorf("encode an etcd request: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url+"/v3/kv/"+method, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url+"/v3/"+method, bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("make an etcd request: %w", err)
 	}
@@ -128,14 +133,14 @@ func EtcdKey(gr schema.GroupResource, namespace, name string) string {
 // revision. Custom resources are stored as JSON, in the stored version.
 func (c *ControlPlane) EtcdPut(ctx context.Context, key string, value []byte) (revision int64, err error) {
 	var out struct{ Header etcdHeader }
-	err = c.etcd.call(ctx, "put", map[string][]byte{"key": []byte(key), "value": value}, &out)
+	err = c.etcd.call(ctx, "kv/put", map[string][]byte{"key": []byte(key), "value": value}, &out)
 	return out.Header.Revision, err
 }
 
 // EtcdGet reads raw bytes; value is nil if there is no such key.
 func (c *ControlPlane) EtcdGet(ctx context.Context, key string) (value []byte, err error) {
 	var out struct{ Kvs []struct{ Value []byte } }
-	if err := c.etcd.call(ctx, "range", map[string][]byte{"key": []byte(key)}, &out); err != nil {
+	if err := c.etcd.call(ctx, "kv/range", map[string][]byte{"key": []byte(key)}, &out); err != nil {
 		return nil, err
 	}
 	if len(out.Kvs) == 0 {
@@ -149,7 +154,7 @@ func (c *ControlPlane) EtcdDelete(ctx context.Context, key string) (bool, error)
 	var out struct {
 		Deleted int64 `json:"deleted,string"`
 	}
-	err := c.etcd.call(ctx, "deleterange", map[string][]byte{"key": []byte(key)}, &out)
+	err := c.etcd.call(ctx, "kv/deleterange", map[string][]byte{"key": []byte(key)}, &out)
 	return out.Deleted > 0, err
 }
 
@@ -168,7 +173,7 @@ func (c *ControlPlane) EtcdKeys(ctx context.Context, prefix string) ([]string, e
 	}
 	var out struct{ Kvs []struct{ Key []byte } }
 	in := map[string]any{"key": []byte(prefix), "range_end": end, "keys_only": true}
-	if err := c.etcd.call(ctx, "range", in, &out); err != nil {
+	if err := c.etcd.call(ctx, "kv/range", in, &out); err != nil {
 		return nil, err
 	}
 	keys := make([]string, 0, len(out.Kvs))
@@ -182,7 +187,7 @@ func (c *ControlPlane) EtcdKeys(ctx context.Context, prefix string) ([]string, e
 // are.
 func (c *ControlPlane) EtcdRevision(ctx context.Context) (int64, error) {
 	var out struct{ Header etcdHeader }
-	err := c.etcd.call(ctx, "range", map[string]any{"key": []byte("/"), "count_only": true}, &out)
+	err := c.etcd.call(ctx, "kv/range", map[string]any{"key": []byte("/"), "count_only": true}, &out)
 	return out.Header.Revision, err
 }
 

@@ -160,9 +160,7 @@ func (p *process) await(ctx context.Context, what string, ready func(context.Con
 	defer tick.Stop()
 	var last error
 	for {
-		try, cancel := context.WithTimeout(ctx, 5*time.Second)
-		err := ready(try)
-		cancel()
+		err := p.try(ctx, ready)
 		if err == nil {
 			return nil
 		}
@@ -180,6 +178,21 @@ func (p *process) await(ctx context.Context, what string, ready func(context.Con
 		case <-tick.C:
 		}
 	}
+}
+
+// try is one call of ready, which ends with the process: on a taken port it may
+// be talking to somebody who never answers.
+func (p *process) try(ctx context.Context, ready func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	go func() {
+		select {
+		case <-p.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ready(ctx)
 }
 
 // freePort returns a TCP port of 127.0.0.1 that nobody listens on. It is taken
