@@ -1,0 +1,184 @@
+package webapp
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/steadwatch/steadwatch/pkg/apis/platform/v1alpha1"
+	"github.com/steadwatch/steadwatch/pkg/controller"
+	"github.com/steadwatch/steadwatch/pkg/informer"
+)
+
+// indexConfigRef finds the WebApps that refer to a ConfigMap, by "namespace/name".
+const indexConfigRef = "steadwatch.webapp.configRef"
+
+// Indexers are what the informer of WebApps needs.
+func Indexers() cache.TypedIndexers[*v1alpha1.WebApp] {
+	return cache.TypedIndexers[*v1alpha1.WebApp]{
+		indexConfigRef: func(app *v1alpha1.WebApp) ([]string, error) {
+			if app.Spec.ConfigRef == "" {
+				return nil, nil
+			}
+			return []string{cache.NewObjectName(app.Namespace, app.Spec.ConfigRef).String()}, nil
+		},
+	}
+}
+
+// Keys returns the keys of all WebApps that are cached.
+func (c *Controller) Keys() []cache.ObjectName {
+	cached := c.cfg.WebApps.Indexer().ListKeys()
+	keys := make([]cache.ObjectName, 0, len(cached))
+	for _, k := range cached {
+		if key, err := cache.ParseObjectName(k); err == nil {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// Enqueue is called by handlers. It must not block.
+type Enqueue = func(controller.Lane, ...cache.ObjectName)
+
+// Register adds handlers that call enqueue to the four informers. The caches may be
+// relied on once everything returned is done.
+func (c *Controller) Register(enqueue Enqueue) ([]cache.DoneChecker, error) {
+	var synced []cache.DoneChecker
+	for _, add := range []func() (cache.ResourceEventHandlerRegistration, error){
+		func() (cache.ResourceEventHandlerRegistration, error) {
+			return c.cfg.WebApps.AddHandler(webAppHandlers(enqueue))
+		},
+		func() (cache.ResourceEventHandlerRegistration, error) {
+			return addChildHandlers(c, c.cfg.Deployments, enqueue)
+		},
+		func() (cache.ResourceEventHandlerRegistration, error) {
+			return addChildHandlers(c, c.cfg.Services, enqueue)
+		},
+		func() (cache.ResourceEventHandlerRegistration, error) {
+			return c.cfg.ConfigMaps.AddHandler(c.configMapHandlers(enqueue))
+		},
+	} {
+		registration, err := add()
+		if err != nil {
+			return nil, fmt.Errorf("webapp controller: %w", err)
+		}
+		synced = append(synced, registration.HasSyncedChecker())
+	}
+	return synced, nil
+}
+
+func webAppHandlers(enqueue Enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.WebApp] {
+	return cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.WebApp]{
+		AddFunc: func(app *v1alpha1.WebApp, initial bool) {
+			lane := controller.Urgent
+			if initial {
+				lane = controller.Background
+			}
+			enqueue(lane, nameOf(app))
+		},
+		UpdateFunc: func(old, app *v1alpha1.WebApp) {
+			lane := changeLane(old, app)
+			if old.UID != app.UID || old.Generation != app.Generation || (old.DeletionTimestamp == nil) != (app.DeletionTimestamp == nil) {
+				lane = controller.Urgent
+			}
+			enqueue(lane, nameOf(app))
+		},
+		DeleteFunc: func(app cache.DeletedObject[*v1alpha1.WebApp]) { enqueue(controller.Normal, app.GetObjectName()) },
+	}
+}
+
+// changeLane is Background for what a relist reports without a change.
+func changeLane(old, object metav1.Object) controller.Lane {
+	if old.GetResourceVersion() == object.GetResourceVersion() {
+		return controller.Background
+	}
+	return controller.Normal
+}
+
+func initialLane(initial bool) controller.Lane {
+	if initial {
+		return controller.Background
+	}
+	return controller.Normal
+}
+
+func addChildHandlers[T object](c *Controller, children *informer.Informer[T], enqueue Enqueue) (cache.ResourceEventHandlerRegistration, error) {
+	var none T
+	return children.AddHandler(cache.TypedResourceEventHandlerDetailedFuncs[T]{
+		AddFunc: func(child T, initial bool) { enqueue(initialLane(initial), c.concerned(child)...) },
+		UpdateFunc: func(old, child T) {
+			// The old owner has lost a child, the new one has got one.
+			enqueue(changeLane(old, child), c.concerned(old, child)...)
+		},
+		DeleteFunc: func(child cache.DeletedObject[T]) {
+			if child.OptionalObj == none {
+				enqueue(controller.Normal, c.existing(child.GetObjectName())...)
+				return
+			}
+			enqueue(controller.Normal, c.concerned(child.OptionalObj)...)
+		},
+	})
+}
+
+// concerned returns the WebApps that own a child, and the one whose child's place
+// it takes. There are two at most for each.
+func (c *Controller) concerned(children ...metav1.Object) []cache.ObjectName {
+	var keys []cache.ObjectName
+	for _, child := range children {
+		owner := metav1.GetControllerOf(child)
+		if owner != nil && isWebApp(owner) {
+			keys = append(keys, cache.NewObjectName(child.GetNamespace(), owner.Name))
+		}
+		if owner == nil || !isWebApp(owner) || owner.Name != child.GetName() {
+			keys = append(keys, c.existing(nameOf(child))...)
+		}
+	}
+	return keys
+}
+
+// existing returns key if there is a WebApp of that name.
+func (c *Controller) existing(key cache.ObjectName) []cache.ObjectName {
+	if _, exists, err := c.cfg.WebApps.Indexer().GetByKey(key.String()); err != nil || !exists {
+		return nil
+	}
+	return []cache.ObjectName{key}
+}
+
+func isWebApp(owner *metav1.OwnerReference) bool {
+	gv, err := schema.ParseGroupVersion(owner.APIVersion)
+	return err == nil && gv.Group == v1alpha1.SchemeGroupVersion.Group && owner.Kind == kind
+}
+
+func (c *Controller) configMapHandlers(enqueue Enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*corev1.ConfigMap] {
+	return cache.TypedResourceEventHandlerDetailedFuncs[*corev1.ConfigMap]{
+		AddFunc: func(cm *corev1.ConfigMap, initial bool) { enqueue(initialLane(initial), c.users(nameOf(cm))...) },
+		UpdateFunc: func(old, cm *corev1.ConfigMap) {
+			// ConfigMaps that serve as locks or heartbeats change all the time, in
+			// their metadata.
+			if configHash(old) != configHash(cm) {
+				enqueue(controller.Normal, c.users(nameOf(cm))...)
+			}
+		},
+		DeleteFunc: func(cm cache.DeletedObject[*corev1.ConfigMap]) {
+			enqueue(controller.Normal, c.users(cm.GetObjectName())...)
+		},
+	}
+}
+
+// users returns the WebApps that refer to a ConfigMap.
+func (c *Controller) users(configMap cache.ObjectName) []cache.ObjectName {
+	found, err := c.cfg.WebApps.Indexer().IndexKeys(indexConfigRef, configMap.String())
+	if err != nil {
+		return nil // only an index that is missing, which New has checked
+	}
+	keys := make([]cache.ObjectName, 0, len(found))
+	for _, k := range found {
+		if key, err := cache.ParseObjectName(k); err == nil {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
