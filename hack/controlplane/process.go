@@ -151,7 +151,13 @@ func (p *process) tail() string {
 		_, _ = f.Seek(max(0, size-most), io.SeekStart)
 	}
 	data, _ := io.ReadAll(io.LimitReader(f, most))
-	return strings.TrimSpace(string(data))
+	text := string(data)
+	if len(text) == most { // begin with a whole line
+		if _, rest, found := strings.Cut(text, "\n"); found {
+			text = rest
+		}
+	}
+	return strings.TrimSpace(text)
 }
 
 // await polls ready until it returns nil, the process ends or ctx does.

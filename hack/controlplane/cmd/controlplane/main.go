@@ -35,7 +35,7 @@ controlplane COMMAND -h lists the command's flags.
 `
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	switch {
@@ -50,6 +50,8 @@ func main() {
 
 // errUsage is returned when the flag package or run has told what is wrong.
 var errUsage = errors.New("wrong usage")
+
+var defaultDir = filepath.Join(".run", "controlplane")
 
 type options struct {
 	dir, kubeconfig string
@@ -78,11 +80,17 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	var o options
 	flags := flag.NewFlagSet("controlplane "+args[0], flag.ContinueOnError)
 	flags.SetOutput(progress)
-	flags.StringVar(&o.dir, "dir", filepath.Join(".run", "controlplane"), "folder of the control plane's state")
-	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig to write (default: kubeconfig beside --dir)")
-	flags.BoolVar(&o.full, "full", true, "with controllers, scheduler and fake nodes (kwok), so that Pods become ready")
-	flags.IntVar(&o.nodes, "nodes", 2, "number of fake nodes")
-	flags.BoolVar(&o.audit, "audit", false, "log every request to logs/kube-apiserver-audit.log in --dir")
+	if args[0] != "build" {
+		flags.StringVar(&o.dir, "dir", defaultDir, "folder of the control plane's state")
+		flags.StringVar(&o.kubeconfig, "kubeconfig", "", "the kubeconfig that up writes (default: kubeconfig beside --dir)")
+	}
+	if args[0] == "up" || args[0] == "build" {
+		flags.BoolVar(&o.full, "full", true, "with controllers, scheduler and fake nodes (kwok), so that Pods become ready")
+	}
+	if args[0] == "up" {
+		flags.IntVar(&o.nodes, "nodes", 2, "number of fake nodes")
+		flags.BoolVar(&o.audit, "audit", false, "log every request to logs/kube-apiserver-audit.log in --dir")
+	}
 	if err := flags.Parse(args[1:]); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return err
@@ -93,13 +101,12 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if flags.NArg() > 0 && args[0] != "build" {
 		return fmt.Errorf("unexpected argument %q: see controlplane %s -h", flags.Arg(0), args[0])
 	}
-	dir, err := filepath.Abs(o.dir)
-	if err != nil {
+	var err error
+	if o.dir, err = filepath.Abs(o.dir); err != nil {
 		return err
 	}
-	o.dir = dir
 	if o.kubeconfig == "" {
-		o.kubeconfig = filepath.Join(filepath.Dir(dir), "kubeconfig")
+		o.kubeconfig = filepath.Join(filepath.Dir(o.dir), "kubeconfig")
 	}
 	if o.kubeconfig, err = filepath.Abs(o.kubeconfig); err != nil {
 		return err
@@ -123,7 +130,10 @@ func up(ctx context.Context, o options, out, progress io.Writer) error {
 	})
 	if err != nil {
 		// Nothing runs any more; the logs' ends are in the error.
-		_, downErr := controlplane.Down(context.WithoutCancel(ctx), o.dir)
+		downErr := cleanUp(ctx, o)
+		if ctx.Err() != nil && downErr == nil {
+			return errors.New("interrupted: what had been started is ended and removed")
+		}
 		return errors.Join(err, downErr)
 	}
 	data, err := os.ReadFile(cp.KubeconfigFile())
@@ -132,8 +142,7 @@ func up(ctx context.Context, o options, out, progress io.Writer) error {
 	}
 	if err != nil {
 		cp.Stop()
-		_, downErr := controlplane.Down(context.WithoutCancel(ctx), o.dir)
-		return errors.Join(fmt.Errorf("write the kubeconfig: %w", err), downErr)
+		return errors.Join(fmt.Errorf("write the kubeconfig: %w", err), cleanUp(ctx, o))
 	}
 	url, version, err := controlplane.Check(ctx, o.dir)
 	if err != nil {
@@ -143,13 +152,24 @@ func up(ctx context.Context, o options, out, progress io.Writer) error {
 	return howTo(o, cp.Binary("kubectl"), out)
 }
 
+// cleanUp removes what a start that did not succeed left, even after Ctrl-C.
+func cleanUp(ctx context.Context, o options) error {
+	_, err := controlplane.Down(context.WithoutCancel(ctx), o.dir)
+	_ = os.Remove(filepath.Dir(o.dir)) // only if it is empty
+	return err
+}
+
 func howTo(o options, kubectl string, out io.Writer) error {
 	fmt.Fprintf(out, "\n  export KUBECONFIG=%q\n", o.kubeconfig)
 	if kubectl != "" {
 		fmt.Fprintf(out, "  kubectl get nodes          # if you have no kubectl: %s\n", kubectl)
 	}
 	fmt.Fprintf(out, "\nIt goes on running in the background; its logs are in %s.\n", filepath.Join(o.dir, "logs"))
-	_, err := fmt.Fprintf(out, "To end it:\n\n  go run ./hack/controlplane/cmd/controlplane down\n")
+	end := "go run ./hack/controlplane/cmd/controlplane down"
+	if standard, err := filepath.Abs(defaultDir); err != nil || standard != o.dir {
+		end += fmt.Sprintf(" --dir %q", o.dir)
+	}
+	_, err := fmt.Fprintf(out, "To end it:\n\n  %s\n", end)
 	return err
 }
 
