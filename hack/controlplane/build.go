@@ -131,7 +131,7 @@ func follow(r io.Reader, step string, out io.Writer) (tail string) {
 				last = last[1:]
 			}
 		case <-tick.C:
-			fmt.Fprintf(out, "%s: %s, %d packages so far\n", step, time.Since(begin).Round(time.Second), compiled)
+			fmt.Fprintf(out, "%s: %s, %d packages compiled so far\n", step, time.Since(begin).Round(time.Second), compiled)
 		}
 	}
 }

@@ -38,9 +38,11 @@
 //     plugin is off, so that Pods can be created.
 //   - kwok's Pods have no containers: no logs, no exec, no endpoints that
 //     answer.
-//   - A control plane started in one process of a test and killed with it is
-//     guaranteed on Linux only. Elsewhere a SIGKILLed test binary leaves its
-//     children running.
+//   - Only on Linux does a control plane die with the process that started it.
+//     Elsewhere a test binary that panics or is killed leaves its children
+//     running.
+//   - Temporary folders of killed test binaries stay until the next Start, which
+//     removes those that nobody holds.
 //   - Ports are chosen by trying. Start repeats with others when a port was
 //     taken in between; a restart has to have the same port and only waits.
 //   - After Restore without restarting the API servers, these go on serving
