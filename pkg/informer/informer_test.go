@@ -46,7 +46,7 @@ func newInformer(t *testing.T, a *apiServer, change func(*informer.Config[*corev
 }
 
 // start runs i until the test ends and returns what it logs.
-func start(t *testing.T, i *configMapInformer) ktesting.Buffer {
+func start(t *testing.T, i interface{ Run(context.Context) error }) ktesting.Buffer {
 	t.Helper()
 	logger := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0)))
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logger))
@@ -239,6 +239,10 @@ func TestUnlistableThenHealed(t *testing.T) {
 			named := lines(log, "Cannot list or watch")
 			if len(named) != 1 || !strings.Contains(named[0], test.remedy) {
 				t.Errorf("%s: want one line with %q, got %q", test.reason, test.remedy, named)
+			}
+
+			if healed := lines(log, "Can list and watch again"); len(healed) != 0 {
+				t.Errorf("%s: said to be over while it lasts: %q", test.reason, healed)
 			}
 
 			a.setRefuse(nil)

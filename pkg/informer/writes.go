@@ -37,7 +37,8 @@ type Source interface {
 //
 // Later means resourceversion.CompareResourceVersion. Where an API server
 // issues opaque versions only equality counts, so that a write which was
-// overtaken before the copy saw it becomes overdue.
+// overtaken before the copy saw it becomes overdue. So does, with client-go's
+// AtomicFIFO gate switched off, one to a child that somebody else deleted.
 //
 // Waits concern their owner alone. Nothing is waited for where the copy does
 // not hold the resource or the namespace. Safe for concurrent use.
