@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// loadConfig returns how to reach the API server. It sends no request: one that
+// is away is no reason not to start.
+func loadConfig(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		config, err := rest.InClusterConfig()
+		if err == nil {
+			return config, nil
+		}
+		if err != rest.ErrNotInCluster {
+			return nil, fmt.Errorf("read the pod's service account: %w", err)
+		}
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	switch {
+	case err == nil:
+		// Timeout would end watches too.
+		config.Timeout = 0
+		return config, nil
+	case clientcmd.IsEmptyConfig(err):
+		return nil, &flagError{"kubeconfig", kubeconfig, "neither in a cluster, nor is there a kubeconfig that names an API server; give the path of one"}
+	case os.IsNotExist(err):
+		return nil, &flagError{"kubeconfig", kubeconfig, "no such file"}
+	default:
+		return nil, &flagError{"kubeconfig", kubeconfig, err.Error()}
+	}
+}
+
+// clientConfig copies config for one user of the API server: a name in its audit
+// log and its flow control, and a limiter that is shared with nobody else.
+func clientConfig(config *rest.Config, name string, qps float64, burst int) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.UserAgent = name + "/" + buildVersion()
+	config.RateLimiter, config.QPS, config.Burst = nil, float32(qps), burst
+	return config
+}

@@ -1,0 +1,95 @@
+// Command controller runs the Steadwatch controllers.
+//
+// main.go reads flags and signals, run.go puts everything together. leader.go,
+// lease.go and fence.go make sure that at most one process writes.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+)
+
+// version is set by -ldflags "-X main.version=v1.2.3".
+var version string
+
+// Exit codes.
+const (
+	exitFailed  = 1 // could not go on, or workers outlived the shutdown
+	exitRefused = 2 // a flag made no sense, nothing was started
+)
+
+func main() {
+	os.Exit(realMain(os.Args[1:]))
+}
+
+func realMain(args []string) int {
+	defer klog.Flush()
+	o, err := parseOptions(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		o.printUsage(os.Stdout)
+		return 0
+	case err != nil:
+		return fail(exitRefused, err)
+	case o.printVersion:
+		fmt.Printf("steadwatch %s (%s, %s/%s)\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		return 0
+	}
+	if o.loggingFormat == "json" {
+		// klog filters by -v before the handler is asked.
+		handler := slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.Level(-100)})
+		klog.SetLoggerWithOptions(logr.FromSlogHandler(handler), klog.ContextualLogger(true))
+	}
+	ctx := untilSignal(klog.NewContext(context.Background(), klog.Background()))
+	switch err := run(ctx, o); {
+	case errors.As(err, new(*flagError)):
+		return fail(exitRefused, err)
+	case err != nil:
+		return fail(exitFailed, err)
+	}
+	return 0
+}
+
+func fail(code int, err error) int {
+	klog.Flush()
+	fmt.Fprintln(os.Stderr, "controller:", err)
+	return code
+}
+
+// untilSignal returns a context that ends with the first SIGTERM or SIGINT. The
+// second one ends the process: somebody does not want to wait.
+func untilSignal(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
+	go func() {
+		s := <-signals
+		klog.FromContext(ctx).Info("Shutting down, a second signal ends at once", "signal", s.String())
+		cancel()
+		<-signals
+		os.Exit(exitFailed)
+	}()
+	return ctx
+}
+
+// buildVersion is what -ldflags set, else what the Go toolchain knows.
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
+}
