@@ -48,6 +48,9 @@
 //     Run ends with ErrWorkersRunning if it outlasts the shutdown.
 //   - At most Workers replacements exist at a time. When they are wedged too,
 //     nothing runs any more and Check says so.
+//   - The cause of Run's context is read once. A lead that is lost while passes
+//     are being awaited is not heard of here: writes have to be fenced where they
+//     are sent.
 //   - Enqueue is a no-op while Run is not running. What was missed is made up by
 //     Config.Keys at the next start, which knows no object that is gone by then:
 //     clean-up after a deletion needs a finalizer or an owner reference.

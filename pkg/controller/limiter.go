@@ -74,12 +74,13 @@ func (l *limiter) When(key cache.ObjectName) time.Duration {
 	if f.n > 1 && !now.Before(f.until) {
 		f.slot = now.Add(l.reserve(now))
 	}
-	delay := jitter(max(backoff(l.baseDelay, l.maxDelay, f.n), min(f.slot.Sub(now), l.maxDelay)))
+	delay := jitter(max(backoff(l.baseDelay, l.maxDelay, f.n), f.slot.Sub(now)))
 	f.until = now.Add(delay)
 	return delay
 }
 
-// reserve takes a token and returns when it is there. l.mu is held.
+// reserve takes a token and returns how long it is until that is there, which is
+// maxDelay at most. l.mu is held.
 func (l *limiter) reserve(now time.Time) time.Duration {
 	l.tokens = min(l.burst, l.tokens+now.Sub(l.filled).Seconds()*l.qps)
 	l.filled = now

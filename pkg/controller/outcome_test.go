@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"runtime"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,6 +86,9 @@ func TestOutcomes(t *testing.T) {
 				got, seen := r.state(key("a")), observed.get()
 				if got.Class != tc.class || got.Attempts != tc.attempts || len(seen) != 1 || seen[0] != tc.class {
 					t.Errorf("%s: class %s (observed %v) with %d attempts, want %s with %d", tc.reason, got.Class, seen, got.Attempts, tc.class, tc.attempts)
+				}
+				if got.DurationSeconds > 60 {
+					t.Errorf("%s: the pass took %v s, longer than the reconcile timeout", tc.reason, got.DurationSeconds)
 				}
 				sleep(3 * time.Hour)
 				times := s.times(key("a"))
@@ -296,6 +298,43 @@ func TestR56_FailuresFollowCappedExponential(t *testing.T) {
 	})
 }
 
+// What ends a streak of failures also ends its backoff, wherever it is kept.
+func TestStreaksEnd(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		result controller.Result
+		err    error
+	}{
+		"done":     {"success", controller.Result{}, nil},
+		"wait":     {"waiting is not failing", controller.Result{After: time.Hour}, nil},
+		"terminal": {"a change that is waited for starts anew", controller.Result{}, controller.Terminal(io.EOF)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &script{do: func(_ context.Context, _ cache.ObjectName, n int) (controller.Result, error) {
+					if n == 8 {
+						return tc.result, tc.err
+					}
+					return controller.Result{}, io.EOF
+				}}
+				r := start(t, controller.Config{Reconciler: s})
+				defer r.finish()
+				r.Enqueue(controller.Normal, key("a"))
+				sleep(20 * time.Second)
+				r.Enqueue(controller.Normal, key("a"))
+				sleep(time.Second)
+				times := s.times(key("a"))
+				if len(times) < 10 {
+					t.Fatalf("%s: ran %d times: %v", tc.reason, len(times), times)
+				}
+				if d := times[9].Sub(times[8]); !within(d, 100*time.Millisecond) {
+					t.Errorf("%s: the next failure waits %s, want the base delay", tc.reason, d)
+				}
+			})
+		})
+	}
+}
+
 // R62: a success in one controller leaves the other's backoff alone.
 func TestR62_LimitersAreIndependent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -314,69 +353,6 @@ func TestR62_LimitersAreIndependent(t *testing.T) {
 		}
 		if got := failing.count(key("k")); got > 11 {
 			t.Errorf("%d passes in a minute: the backoff was cleared", got)
-		}
-	})
-}
-
-// A Stale key is looked at steadily, without growth, and its failures are kept.
-func TestStaleNeitherGrowsNorForgets(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var behind box[bool]
-		behind.set(true)
-		s := &script{do: func(_ context.Context, _ cache.ObjectName, n int) (controller.Result, error) {
-			return controller.Result{}, io.EOF
-		}}
-		var asked atomic.Int32
-		r := start(t, controller.Config{Reconciler: s, Workers: 1, RetryBaseDelay: time.Second, Gate: func(cache.ObjectName) controller.Verdict {
-			if asked.Add(1) > 1 && behind.get() {
-				return controller.Verdict{State: controller.Stale, Reason: "Deployment ns/a at 12"}
-			}
-			return controller.Verdict{}
-		}})
-		defer r.finish()
-		r.Enqueue(controller.Normal, key("a"))
-		sleep(11 * time.Second)
-		got := r.state(key("a"))
-		if got.Class != controller.ClassStale || got.Attempts != 1 || got.Reason != "Deployment ns/a at 12" {
-			t.Errorf("while stale: %+v", got)
-		}
-		if n := asked.Load(); n < 45 || n > 53 {
-			t.Errorf("gate was asked %d times in 10 s, want about 50", n)
-		}
-		behind.set(false)
-		sleep(200 * time.Millisecond)
-		if got := r.state(key("a")); got.Attempts != 2 {
-			t.Errorf("stale looks changed the number of failures: %+v", got)
-		}
-	})
-}
-
-func TestFrozenIsNotReconciled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var verdict box[controller.Verdict]
-		verdict.set(controller.Verdict{State: controller.Frozen, Reason: "spec.timeout"})
-		s := &script{}
-		var observed classes
-		r := start(t, controller.Config{Reconciler: s, Workers: 1, Gate: func(cache.ObjectName) controller.Verdict { return verdict.get() },
-			Observe: observed.observe})
-		defer r.finish()
-		r.Enqueue(controller.Urgent, key("a"))
-		sleep(time.Minute)
-		if got := s.count(key("a")); got != 0 {
-			t.Fatalf("a frozen key was reconciled %d times", got)
-		}
-		seen := observed.get()
-		if got := r.state(key("a")); got.Class != controller.ClassFrozen || got.Reason != "spec.timeout" || len(seen) != 1 {
-			t.Errorf("shown as %+v, observed %v", got, seen)
-		}
-		if got := r.Snapshot(); got.Frozen != 1 || got.Failing != 0 {
-			t.Errorf("counted as %+v", got)
-		}
-		verdict.set(controller.Verdict{})
-		r.Enqueue(controller.Normal, key("a"))
-		synctest.Wait()
-		if got := s.count(key("a")); got != 1 {
-			t.Errorf("a thawed key ran %d times, want once", got)
 		}
 	})
 }
