@@ -268,6 +268,16 @@ func TestFreezeHidesThatTheAPIServerIsGone(t *testing.T) {
 	}
 }
 
+// wantPending fails when a request is answered that should be held.
+func wantPending(t *testing.T, done <-chan error) {
+	t.Helper()
+	select {
+	case err := <-done:
+		t.Fatalf("not held: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+}
+
 func TestFreezePlainRequestUntilRemoved(t *testing.T) {
 	f := setup(t, faultproxy.Config{})
 	fault := f.Add(faultproxy.Rule{Match: faultproxy.Match{Verbs: []string{"update"}, Resource: "configmaps", Name: "x"}, Freeze: faultproxy.FreezeStream})
@@ -279,6 +289,7 @@ func TestFreezePlainRequestUntilRemoved(t *testing.T) {
 	if err := fault.WaitHits(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
+	wantPending(t, done)
 	if seen := f.api.requests(); len(seen) != 0 {
 		t.Fatalf("the API server saw %q", seen)
 	}
@@ -313,6 +324,9 @@ func TestSilentConnections(t *testing.T) {
 			req, _ := http.NewRequestWithContext(ctx, "GET", f.URL()+objPath, nil)
 			if _, err := f.client.Do(req); !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatalf("a request on the silent connection: %v", err)
+			}
+			if seen := f.api.requests(); len(seen) != 1 {
+				t.Fatalf("the silent connection was heard: %q", seen)
 			}
 			thaw()
 			s.want(frame("ADDED", "1"))
@@ -509,11 +523,7 @@ func TestHoldAndScope(t *testing.T) {
 	if err := fault.WaitHits(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case err := <-done:
-		t.Fatalf("not held: %v", err)
-	default:
-	}
+	wantPending(t, done)
 	close(release)
 	if err := <-done; err != nil {
 		t.Fatal(err)
