@@ -33,6 +33,12 @@ type Config[T cache.Object] struct {
 	// KeepManagedFields keeps metadata.managedFields, which are otherwise
 	// dropped before an object is stored.
 	KeepManagedFields bool
+	// Transform changes an object, without its managedFields, before it is
+	// stored and before handlers see it, to keep the copy small. It has to
+	// return an object that has been through it before as it is: a relist passes
+	// cached ones again, which others are reading. If it panics the object is
+	// kept as it was. Nil: none.
+	Transform func(T) T
 }
 
 // Informer keeps a local copy of one resource, for however many controllers.
@@ -139,10 +145,8 @@ func newPart[T cache.Object](c Config[T], namespace string, example runtime.Obje
 	if err := p.informer.SetWatchErrorHandlerWithContext(p.listWatch.watchFailed); err != nil {
 		return nil, err
 	}
-	if !c.KeepManagedFields {
-		if err := p.informer.SetTransform(stripManagedFields); err != nil {
-			return nil, err
-		}
+	if err := p.informer.SetTransform(transform(contain, c.KeepManagedFields, c.Transform)); err != nil {
+		return nil, err
 	}
 	return p, nil
 }

@@ -174,3 +174,24 @@ func TestTransformDoesNotRaceWithReaders(t *testing.T) {
 	cancel()
 	<-done
 }
+
+// A transform that panics must not end the process, nor lose the object.
+func TestTransformThatPanicsKeepsTheObject(t *testing.T) {
+	c := newContainment("configmaps")
+	f := transform(c, false, func(cm *corev1.ConfigMap) *corev1.ConfigMap {
+		if cm.Name == "bad" {
+			panic("no")
+		}
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "small"}}
+	})
+	bad := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "bad", ManagedFields: []metav1.ManagedFieldsEntry{{}}}}
+	if out, err := f(bad); err != nil || out != any(bad) || bad.ManagedFields != nil {
+		t.Errorf("got %v, %v", out, err)
+	}
+	if out, err := f(&corev1.ConfigMap{}); err != nil || out.(*corev1.ConfigMap).Name != "small" {
+		t.Errorf("got %v, %v", out, err)
+	}
+	if c.panics() != 1 {
+		t.Errorf("%d panics counted, want 1", c.panics())
+	}
+}
