@@ -210,13 +210,13 @@ func (l *ledger) putBack(e *entry, now time.Time) decision {
 
 // outcome is how a pass ended and what follows.
 type outcome struct {
-	class  Class // "" for a pass that the shutdown cut short: nothing is counted
-	err    error
-	reason string
-	took   time.Duration
-	after  time.Duration // 0: no timer
-	floor  time.Duration // part of after that events do not shorten
-	lane   Lane          // of the timer
+	class   Class // "" for a pass that the shutdown cut short: nothing is counted
+	failure string
+	reason  string
+	took    time.Duration
+	after   time.Duration // 0: no timer
+	floor   time.Duration // part of after that events do not shorten
+	lane    Lane          // of the timer
 }
 
 // finished records the end of a pass. To be called before AddAfter and Done.
@@ -240,10 +240,7 @@ func (l *ledger) finished(key cache.ObjectName, o outcome) {
 		e.attempts++
 		e.conflicts = 0
 	}
-	e.class, e.lastReason, e.lastError = o.class, clip(o.reason), ""
-	if o.err != nil {
-		e.lastError = clip(o.err.Error())
-	}
+	e.class, e.lastReason, e.lastError = o.class, clip(o.reason), clip(o.failure)
 	e.lastRun, e.took = now, o.took
 	if o.after > 0 {
 		e.notBefore, e.lane = now.Add(o.after), o.lane

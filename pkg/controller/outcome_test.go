@@ -39,13 +39,15 @@ func TestOutcomes(t *testing.T) {
 		"R55 error with an After": {"an error with an After is an error", func(context.Context) (controller.Result, error) {
 			return controller.Result{After: time.Minute, Reason: "x"}, io.EOF
 		}, controller.ClassRetry, 90 * time.Millisecond, 110 * time.Millisecond, 1},
-		"conflict":       {"quicker than a failure and none", fails(conflict), controller.ClassConflict, 9 * time.Millisecond, 11 * time.Millisecond, 0},
-		"field conflict": {"slowly", fails(fieldConflict), controller.ClassFieldConflict, time.Minute, 66 * time.Second, 1},
-		"invalid":        {"a floor of 5 minutes", fails(invalid), controller.ClassInvalid, 5 * time.Minute, 330 * time.Second, 1},
-		"terminal":       {"the recheck", fails(controller.Terminal(io.EOF)), controller.ClassTerminal, time.Hour, 66 * time.Minute, 1},
-		"stale":          {"fixed and short", fails(controller.ErrStale), controller.ClassStale, 200 * time.Millisecond, 200 * time.Millisecond, 0},
-		"panic":          {"as Retry", func(context.Context) (controller.Result, error) { panic("boom") }, controller.ClassPanic, 90 * time.Millisecond, 110 * time.Millisecond, 1},
-		"goexit":         {"as a panic; the worker is made up for", func(context.Context) (controller.Result, error) { runtime.Goexit(); return controller.Result{}, nil }, controller.ClassPanic, 90 * time.Millisecond, 110 * time.Millisecond, 1},
+		"conflict":              {"quicker than a failure and none", fails(conflict), controller.ClassConflict, 9 * time.Millisecond, 11 * time.Millisecond, 0},
+		"field conflict":        {"slowly", fails(fieldConflict), controller.ClassFieldConflict, time.Minute, 66 * time.Second, 1},
+		"invalid":               {"a floor of 5 minutes", fails(invalid), controller.ClassInvalid, 5 * time.Minute, 330 * time.Second, 1},
+		"terminal":              {"the recheck", fails(controller.Terminal(io.EOF)), controller.ClassTerminal, time.Hour, 66 * time.Minute, 1},
+		"stale":                 {"fixed and short", fails(controller.ErrStale), controller.ClassStale, 200 * time.Millisecond, 200 * time.Millisecond, 0},
+		"panic":                 {"as Retry", func(context.Context) (controller.Result, error) { panic("boom") }, controller.ClassPanic, 90 * time.Millisecond, 110 * time.Millisecond, 1},
+		"nil error in an error": {"a classic of Go: its methods panic", fails((*apierrors.StatusError)(nil)), controller.ClassPanic, 90 * time.Millisecond, 110 * time.Millisecond, 1},
+		"terminal nil error":    {"also where its mark would do", fails(controller.Terminal((*apierrors.StatusError)(nil))), controller.ClassPanic, 90 * time.Millisecond, 110 * time.Millisecond, 1},
+		"goexit":                {"as a panic; the worker is made up for", func(context.Context) (controller.Result, error) { runtime.Goexit(); return controller.Result{}, nil }, controller.ClassPanic, 90 * time.Millisecond, 110 * time.Millisecond, 1},
 		"deadline": {"as Retry", func(ctx context.Context) (controller.Result, error) {
 			<-ctx.Done()
 			return controller.Result{}, ctx.Err()

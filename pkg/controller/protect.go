@@ -13,8 +13,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Protect calls f and contains a panic in it: the stack is logged, the panic is
-// counted under origin and shown in Snapshot, and key is enqueued, so that what f
+// Protect calls f and contains a panic in it: the stack is logged (of the 1st, 2nd,
+// 4th, 8th … at origin), the panic is counted under origin and shown in Snapshot, and key is enqueued, so that what f
 // was to bring about is made up for by a pass. It reports whether f returned.
 //
 // It is for the body of event handlers, index functions and map functions, which
@@ -27,9 +27,11 @@ func (c *Controller) Protect(origin string, key cache.ObjectName, f func()) (ok 
 		if v == nil {
 			return
 		}
-		c.counts.panicked(origin, key, fmt.Sprint(v))
-		klog.Background().Error(nil, "Panic contained", "controller", c.cfg.Name, "origin", origin,
-			"object", klog.KRef(key.Namespace, key.Name), "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+		text := fmt.Sprint(v)
+		if loud(c.counts.panicked(origin, key, text)) { // a relist may panic for every object
+			klog.Background().Error(nil, "Panic contained", "controller", c.cfg.Name, "origin", origin,
+				"object", klog.KRef(key.Namespace, key.Name), "panic", text, "stack", string(debug.Stack()))
+		}
 		if key != (cache.ObjectName{}) {
 			c.Enqueue(Normal, key)
 		}
@@ -64,7 +66,8 @@ type Panics struct {
 // up origins as it goes.
 const maxOrigins = 64
 
-func (c *counts) panicked(origin string, key cache.ObjectName, text string) {
+// panicked counts a panic and returns how many there were at origin.
+func (c *counts) panicked(origin string, key cache.ObjectName, text string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.panics == nil {
@@ -77,6 +80,7 @@ func (c *counts) panicked(origin string, key cache.ObjectName, text string) {
 		Origin: origin, Count: c.panics[origin].Count + 1,
 		Last: clip(text), LastKey: key.String(), LastTime: time.Now(),
 	}
+	return c.panics[origin].Count
 }
 
 func (c *counts) panicsByOrigin() []Panics {

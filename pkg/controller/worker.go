@@ -76,7 +76,7 @@ func (t *term) turn(key cache.ObjectName) {
 		logger.Error(nil, "Reconcile has not returned long after its deadline; its worker is given up", "after", limit, "replaced", replaced)
 	})
 
-	p := pass{class: ClassPanic, err: errGoexit}
+	p := panicked(errGoexit, nil)
 	defer func() { // deferred for Goexit's sake
 		watched.end()
 		p.took, p.attempt = time.Since(start), next.attempt
@@ -92,17 +92,26 @@ type pass struct {
 	err    error
 	stack  []byte // of a panic
 
+	text       string        // of err
+	retryAfter time.Duration // asked for in err
+
 	took    time.Duration
 	attempt int // 1 for the first pass of a streak
 }
 
-// pass runs gate, deadline and Reconcile, and classifies.
+func panicked(err error, stack []byte) pass {
+	return pass{class: ClassPanic, err: err, text: err.Error(), stack: stack}
+}
+
+// pass runs gate, deadline and Reconcile, and classifies. All code of others is
+// called in here, methods of errors included: a nil *StatusError in an error panics
+// in them.
 func (t *term) pass(ctx context.Context, key cache.ObjectName) (p pass) {
 	ctx, cancel := context.WithTimeoutCause(ctx, t.c.cfg.ReconcileTimeout, errReconcileTimeout)
 	defer cancel()
 	defer func() {
 		if v := recover(); v != nil {
-			p = pass{class: ClassPanic, err: fmt.Errorf("panic: %v", v), stack: debug.Stack()}
+			p = panicked(fmt.Errorf("panic: %v", v), debug.Stack())
 		}
 	}()
 
@@ -113,6 +122,9 @@ func (t *term) pass(ctx context.Context, key cache.ObjectName) (p pass) {
 		return pass{class: ClassFrozen, result: Result{Reason: verdict.Reason}}
 	}
 	p.result, p.err = t.c.cfg.Reconciler.Reconcile(ctx, key)
+	if p.err != nil {
+		p.text, p.retryAfter = p.err.Error(), retryAfter(p.err)
+	}
 	switch {
 	case p.err == nil && p.result.After > 0:
 		p.class = ClassWait
@@ -132,11 +144,11 @@ func (t *term) pass(ctx context.Context, key cache.ObjectName) (p pass) {
 // settle decides when key runs again, and records it. This is the one switch.
 func (t *term) settle(logger klog.Logger, key cache.ObjectName, p pass) {
 	cfg := &t.c.cfg
-	o := outcome{class: p.class, err: p.err, took: p.took, lane: Normal}
+	o := outcome{class: p.class, failure: p.text, took: p.took, lane: Normal}
 	if p.err == nil {
 		o.reason = p.result.Reason
 	} else if p.class != "" {
-		o.floor = retryAfter(p.err)
+		o.floor = p.retryAfter
 	}
 
 	switch p.class {
@@ -194,17 +206,24 @@ func (t *term) report(logger klog.Logger, key cache.ObjectName, p pass, o outcom
 	case ClassDone, ClassWait, ClassStale, ClassFrozen, ClassConflict:
 		logger.V(4).Info("Reconciled", "reason", o.reason, "err", p.err)
 	case ClassPanic:
-		t.c.counts.panicked("Reconcile", key, p.err.Error())
-		logger.Error(p.err, "Reconcile panicked", "stack", string(p.stack))
-	case ClassRetry:
-		// An outage makes every key fail at every retry: log a key's 1st, 2nd, 4th,
-		// 8th … failure in a row. What it says now is in the ledger.
-		if bits.OnesCount(uint(p.attempt)) != 1 {
-			logger.V(4).Info("Reconciled", "err", p.err)
-			return
+		t.c.counts.panicked("Reconcile", key, p.text)
+		if loud(p.attempt) {
+			logger.Error(p.err, "Reconcile panicked", "stack", string(p.stack))
+		} else {
+			logger.V(4).Info("Reconcile panicked again", "err", p.err)
 		}
-		fallthrough
-	default:
+	case ClassRetry:
+		if loud(p.attempt) {
+			logger.Error(p.err, "Reconcile failed")
+		} else {
+			logger.V(4).Info("Reconcile failed again", "err", p.err)
+		}
+	default: // slow enough as it is
 		logger.Error(p.err, "Reconcile failed")
 	}
 }
+
+// loud picks the occurrences in a row that are worth a line at level 0: the 1st,
+// 2nd, 4th, 8th and so on. An outage makes every key fail at every retry, and what
+// a key says now is in the ledger.
+func loud(n int) bool { return bits.OnesCount(uint(n)) == 1 }
