@@ -1,0 +1,43 @@
+# One-liners into hack/ and go. CONTROLPLANE_DIR is where `make up` keeps its state.
+IMAGE ?= registry.example/steadwatch/controller:v0.1.0
+CONTROLPLANE = go run ./hack/controlplane/cmd/controlplane
+
+.PHONY: help
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## compile bin/controller
+	CGO_ENABLED=0 go build -trimpath -o bin/controller ./cmd/controller
+
+.PHONY: demo
+demo: ## from nothing to a Ready WebApp on a private control plane; Ctrl-C cleans up
+	go run ./hack/demo
+
+.PHONY: test
+test: ## all tests, on a real API server (built first: about 15 minutes once)
+	hack/test.sh
+
+.PHONY: verify
+verify: ## format, vet, staticcheck, imports, generated files, manifests
+	hack/verify.sh
+
+.PHONY: generate
+generate: ## deepcopy, clientset, listers, apply configurations, CRDs
+	hack/update-codegen.sh
+
+.PHONY: up
+up: ## start a control plane in .run/ and leave it running
+	$(CONTROLPLANE) up
+
+.PHONY: down
+down: ## stop it and remove what it left
+	$(CONTROLPLANE) down
+
+.PHONY: image
+image: ## build the container image IMAGE with whatever builder is there
+	hack/image.sh $(IMAGE)
+
+.PHONY: clean
+clean: down ## also remove bin/
+	rm -rf bin
