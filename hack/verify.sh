@@ -53,7 +53,7 @@ forbidden=(
 
 imports() {
   local deps why entry bad=0 package importers
-  deps=$(go list -deps -test ./cmd/... ./pkg/... ./hack/controlplane/...) || return 1
+  deps=$(go list -deps -test ./cmd/... ./pkg/... ./hack/...) || return 1
   for entry in "${forbidden[@]}"; do
     why=${entry#*|} package=${entry%%|*}
     if grep -qE "^$package(/|$)" <<<"$deps"; then
