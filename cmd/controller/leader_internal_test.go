@@ -272,6 +272,52 @@ func TestR80LeaseIsReleasedAfterWorkers(t *testing.T) {
 	})
 }
 
+// Nothing is written while the lease is being released, by whatever was forgotten.
+func TestFenceClosesBeforeTheRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &leaseServer{}
+		e := newTestElection(s, "a")
+		p := startProcess(t, e, func(ctx context.Context) error {
+			<-ctx.Done()
+			s.setFault(func(context.Context, string, string) (bool, error) {
+				if err := e.fence.check(); !errors.Is(err, ErrNotLeading) {
+					t.Errorf("the fence during the release: %v, want ErrNotLeading", err)
+				}
+				return false, nil
+			})
+			return nil
+		})
+		time.Sleep(time.Minute)
+		p.stop(t)
+		s.wantLog(t, "released")
+	})
+}
+
+// A renewal that was under way when the term was given up does not open the
+// fence again for passes that are being cancelled.
+func TestLateRenewalOpensNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &leaseServer{}
+		e := newTestElection(s, "a")
+		p := startProcess(t, e, func(ctx context.Context) error {
+			<-ctx.Done()
+			if errors.Is(context.Cause(ctx), controller.ErrAbort) {
+				e.fence.renew(e.fence.now())
+				if err := e.fence.check(); !errors.Is(err, ErrNotLeading) {
+					t.Errorf("the fence after the term: %v, want ErrNotLeading", err)
+				}
+			}
+			return nil
+		})
+		time.Sleep(time.Minute)
+		s.setFault(unreachable)
+		time.Sleep(time.Minute)
+		s.setFault(nil)
+		time.Sleep(time.Minute)
+		p.stop(t)
+	})
+}
+
 func TestLeaseIsNotReleasedWhileWorkersRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &leaseServer{}

@@ -203,13 +203,20 @@ func (o *options) check() error {
 // disabled reports whether a bind address means that nothing is served.
 func disabled(address string) bool { return address == "" || address == "0" }
 
+func dashes(name string) string {
+	if len(name) == 1 {
+		return "-"
+	}
+	return "--"
+}
+
 func (o *options) printUsage(w io.Writer) {
 	fmt.Fprint(w, "Usage: controller [flags]\n\nRuns the Steadwatch controllers against the API server of the cluster.\n\nFlags:\n")
 	var all []*flag.Flag
 	o.flags.VisitAll(func(f *flag.Flag) { all = append(all, f) })
 	slices.SortFunc(all, func(a, b *flag.Flag) int { return cmp.Compare(a.Name, b.Name) })
 	for _, f := range all {
-		fmt.Fprintf(w, "  --%s", f.Name)
+		fmt.Fprintf(w, "  %s%s", dashes(f.Name), f.Name)
 		if f.DefValue != "" {
 			fmt.Fprintf(w, "=%s", f.DefValue)
 		}
