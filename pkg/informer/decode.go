@@ -110,12 +110,12 @@ var null = []byte("null")
 // writes metadata first. Anything unusual is left as it is.
 func dropManagedFields(raw []byte) ([]byte, error) {
 	var managed []byte
-	_ = members(raw, func(key string, metadata []byte) bool {
-		if key != "metadata" {
+	_ = members(raw, func(key, metadata []byte) bool {
+		if string(key) != "metadata" {
 			return true
 		}
-		_ = members(metadata, func(key string, value []byte) bool {
-			if key == "managedFields" {
+		_ = members(metadata, func(key, value []byte) bool {
+			if string(key) == "managedFields" {
 				managed = value
 			}
 			return managed == nil
@@ -143,8 +143,8 @@ func dropManagedFields(raw []byte) ([]byte, error) {
 // elements that can be read.
 func readMetadata(raw []byte) metav1.ObjectMeta {
 	var m metav1.ObjectMeta
-	read := func(key string, value []byte) bool {
-		switch key {
+	read := func(key, value []byte) bool {
+		switch string(key) {
 		case "name":
 			readInto(value, &m.Name)
 		case "namespace":
@@ -168,8 +168,8 @@ func readMetadata(raw []byte) metav1.ObjectMeta {
 		}
 		return true
 	}
-	_ = members(raw, func(key string, value []byte) bool {
-		if key == "metadata" {
+	_ = members(raw, func(key, value []byte) bool {
+		if string(key) == "metadata" {
 			_ = members(value, read)
 		}
 		return true

@@ -77,7 +77,8 @@ func scanList(s *source) (around []byte, seen bool, err error) {
 		if err != nil {
 			return nil, false, err
 		}
-		if name != "items" {
+		isItems := string(name) == "items"
+		if !isItems {
 			if len(around) > 1 {
 				around = append(around, ',')
 			}
@@ -87,7 +88,7 @@ func scanList(s *source) (around []byte, seen bool, err error) {
 			return nil, false, err
 		}
 		switch {
-		case name != "items":
+		case !isItems:
 			v, err := s.value()
 			if err != nil {
 				return nil, false, err

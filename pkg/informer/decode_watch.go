@@ -57,8 +57,8 @@ func (d *decoder) frame(raw []byte) (frame, error) {
 	var obj []byte
 	var typed bool
 	var fault error
-	err := members(raw, func(key string, value []byte) bool {
-		switch key {
+	err := members(raw, func(key, value []byte) bool {
+		switch string(key) {
 		case "type":
 			typed = true
 			if err := unmarshal(value, &event); err != nil {

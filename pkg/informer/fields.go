@@ -143,7 +143,8 @@ func (f *fieldFinder) parts(raw []byte, t reflect.Type, path []step) bool {
 	switch {
 	case t.Kind() == reflect.Struct && raw[0] == '{':
 		fields := jsonFields(t)
-		_ = members(raw, func(key string, value []byte) bool {
+		_ = members(raw, func(rawKey, value []byte) bool {
+			key := string(rawKey)
 			if field, ok := fields[key]; ok {
 				if field.quoted {
 					wrong = f.quoted(value, field.typ, append(path[:len(path):len(path)], step{key: &key})) || wrong
@@ -154,7 +155,8 @@ func (f *fieldFinder) parts(raw []byte, t reflect.Type, path []step) bool {
 			return len(f.found) < maxBadFields
 		})
 	case t.Kind() == reflect.Map && raw[0] == '{':
-		_ = members(raw, func(key string, value []byte) bool {
+		_ = members(raw, func(rawKey, value []byte) bool {
+			key := string(rawKey)
 			s := step{key: &key}
 			if err := tryKey(key, t); err != nil {
 				wrong = true
@@ -170,7 +172,8 @@ func (f *fieldFinder) parts(raw []byte, t reflect.Type, path []step) bool {
 	case t.Kind() == reflect.Interface && t.NumMethod() == 0 && raw[0] == '[':
 		_ = each(t)
 	case t.Kind() == reflect.Interface && t.NumMethod() == 0 && raw[0] == '{':
-		_ = members(raw, func(key string, value []byte) bool {
+		_ = members(raw, func(rawKey, value []byte) bool {
+			key := string(rawKey)
 			part(value, t, step{key: &key})
 			return len(f.found) < maxBadFields
 		})

@@ -141,16 +141,17 @@ func skipSpace(data []byte, i int) int {
 // members calls f for each member of the JSON object in data, in order and
 // repeated keys included, until f returns false. Values are slices of data.
 // It fails when data is not an object; values are not checked.
-func members(data []byte, f func(key string, value []byte) bool) error {
+// Keys are unquoted.
+func members(data []byte, f func(key, value []byte) bool) error {
 	return walkJSON(data, '{', '}', f)
 }
 
 // elements is members for arrays.
 func elements(data []byte, f func(value []byte) bool) error {
-	return walkJSON(data, '[', ']', func(_ string, value []byte) bool { return f(value) })
+	return walkJSON(data, '[', ']', func(_, value []byte) bool { return f(value) })
 }
 
-func walkJSON(data []byte, open, end byte, f func(key string, value []byte) bool) error {
+func walkJSON(data []byte, open, end byte, f func(key, value []byte) bool) error {
 	i := skipSpace(data, 0)
 	if i == len(data) || data[i] != open {
 		return fmt.Errorf("%w: %q expected at byte %d", errMalformed, open, i)
@@ -161,7 +162,7 @@ func walkJSON(data []byte, open, end byte, f func(key string, value []byte) bool
 			i++
 			break
 		}
-		key := ""
+		var key []byte
 		if open == '{' {
 			from, err := i, error(nil)
 			if i, err = skipValue(data, i); err != nil {
@@ -198,22 +199,23 @@ func walkJSON(data []byte, open, end byte, f func(key string, value []byte) bool
 	return nil
 }
 
-// unquoteKey returns the key that a JSON string stands for.
-func unquoteKey(raw []byte) (string, error) {
-	if len(raw) >= 2 && raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 {
+// unquoteKey returns the key that a JSON string stands for, as a rule a slice
+// of raw.
+func unquoteKey(raw []byte) ([]byte, error) {
+	if len(raw) >= 2 && raw[0] == '"' {
 		plain := true
 		for _, c := range raw {
-			plain = plain && c >= ' ' && c < 0x80
+			plain = plain && c >= ' ' && c < 0x80 && c != '\\'
 		}
 		if plain {
-			return string(raw[1 : len(raw)-1]), nil
+			return raw[1 : len(raw)-1], nil
 		}
 	}
 	var key string
 	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &key) != nil {
-		return "", fmt.Errorf("%w: key expected instead of %.32q", errMalformed, raw)
+		return nil, fmt.Errorf("%w: key expected instead of %.32q", errMalformed, raw)
 	}
-	return key, nil
+	return []byte(key), nil
 }
 
 // span is a value's place in a segment.
