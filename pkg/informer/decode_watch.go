@@ -65,9 +65,13 @@ func (d *decoder) frame(raw []byte) (frame, error) {
 				fault = fmt.Errorf("%w: type of a watch event: %w", errMalformed, err)
 			}
 		case "object":
-			if !bytes.Equal(value, null) {
-				obj = value
+			if bytes.Equal(value, null) {
+				return true // leaves an earlier one, as for the typed client
 			}
+			if obj != nil && !json.Valid(obj) {
+				fault = fmt.Errorf("%w: object of a watch event", errMalformed)
+			}
+			obj = value
 		default:
 			if !json.Valid(value) {
 				fault = fmt.Errorf("%w: %.32q of a watch event", errMalformed, key)
