@@ -57,10 +57,13 @@ func newWorld(t *testing.T) *world {
 }
 
 type options struct {
-	// lag delays everything that watches of Deployments bring.
-	lag time.Duration
+	// lag and webAppLag delay everything that watches of Deployments and of
+	// WebApps bring.
+	lag, webAppLag time.Duration
 	// overdueAfter is given to informer.NewWrites.
 	overdueAfter time.Duration
+	// beforeRun is called when the caches have synced and no key has been taken.
+	beforeRun func()
 }
 
 // process is one run of the controller with everything it needs.
@@ -70,6 +73,8 @@ type process struct {
 	control  *controller.Controller
 	webApp   *webapp.Controller
 	stop     func()
+	// deployments is the local copy.
+	deployments cache.Indexer
 
 	mu     sync.Mutex
 	passes map[controller.Class]int
@@ -78,7 +83,7 @@ type process struct {
 // start runs a controller until the test ends or stop is called.
 func (w *world) start(o options) *process {
 	w.Helper()
-	p := &process{requests: &requests{lag: o.lag}, events: record.NewFakeRecorder(100), passes: map[controller.Class]int{}}
+	p := &process{requests: &requests{lag: map[string]time.Duration{"deployments": o.lag, "webapps": o.webAppLag}}, events: record.NewFakeRecorder(100), passes: map[controller.Class]int{}}
 	cfg := w.plane.Config()
 	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return p.requests.around(rt) })
 	kube, platform := kubernetes.NewForConfigOrDie(cfg), versioned.NewForConfigOrDie(cfg)
@@ -100,7 +105,16 @@ func (w *world) start(o options) *process {
 	configMaps := mustInformer(w, informer.Config[*corev1.ConfigMap]{
 		Resource:      corev1.SchemeGroupVersion.WithResource("configmaps"),
 		ListerWatcher: informer.ListWatch(kube, kube.CoreV1().ConfigMaps), Namespaces: namespaces,
+		Transform: func(cm *corev1.ConfigMap) *corev1.ConfigMap {
+			small, err := webapp.TransformConfigMap(cm)
+			if err != nil {
+				w.Errorf("transform: %v", err)
+				return cm
+			}
+			return small.(*corev1.ConfigMap)
+		},
 	})
+	p.deployments = deployments.Indexer()
 	writes := informer.NewWrites(o.overdueAfter, webApps, deployments, services)
 	var err error
 	p.webApp, err = webapp.New(webapp.Config{
@@ -133,8 +147,7 @@ func (w *world) start(o options) *process {
 		w.Fatal(err)
 	}
 
-	logger, ctx := ktesting.NewTestContext(w.T)
-	_ = logger
+	_, ctx := ktesting.NewTestContext(w.T)
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	for _, run := range []func(context.Context) error{webApps.Run, deployments.Run, services.Run, configMaps.Run} {
@@ -145,12 +158,15 @@ func (w *world) start(o options) *process {
 		running.Wait()
 	})
 	w.Cleanup(p.stop)
-	syncCtx, done := context.WithTimeout(ctx, patience+o.lag)
+	syncCtx, done := context.WithTimeout(ctx, patience+o.lag+o.webAppLag)
 	defer done()
-	if result := cache.WaitFor(syncCtx, "the test's caches", synced...); !result {
+	if !cache.WaitFor(syncCtx, "the test's caches", synced...) {
 		w.Fatal("caches have not synced")
 	}
 	p.requests.forget()
+	if o.beforeRun != nil {
+		o.beforeRun()
+	}
 	running.Go(func() {
 		if err := p.control.Run(ctx); err != nil {
 			w.Errorf("controller: %v", err)
@@ -210,7 +226,7 @@ func (p *process) reasons() []string {
 
 // requests counts what the controller asks of the API server.
 type requests struct {
-	lag time.Duration
+	lag map[string]time.Duration // of watches, by resource
 
 	mu     sync.Mutex
 	writes []string
@@ -233,8 +249,8 @@ func (r *requests) around(inner http.RoundTripper) http.RoundTripper {
 			r.mu.Unlock()
 		}
 		resp, err := inner.RoundTrip(req)
-		if err == nil && r.lag > 0 && query.Get("watch") != "" && path.Base(req.URL.Path) == "deployments" {
-			resp.Body = &lateBody{ReadCloser: resp.Body, lag: r.lag, done: req.Context().Done()}
+		if lag := r.lag[path.Base(req.URL.Path)]; err == nil && lag > 0 && query.Get("watch") != "" {
+			resp.Body = &lateBody{ReadCloser: resp.Body, lag: lag, done: req.Context().Done()}
 		}
 		return resp, err
 	})

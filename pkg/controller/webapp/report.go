@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/steadwatch/steadwatch/pkg/apis/platform/v1alpha1"
 	"github.com/steadwatch/steadwatch/pkg/controller"
@@ -117,19 +117,16 @@ func statusConfiguration(status *v1alpha1.WebAppStatus) *platformv1alpha1ac.WebA
 
 // tell records Events. A dying namespace takes its WebApps' ConfigMaps and pods
 // along, which looks like trouble; before any Event that this may have caused the
-// namespace is looked at, since it could not be created there.
+// namespace is looked at, since none could be created there. Where that is not
+// permitted Events are tried all the same.
 func (c *Controller) tell(ctx context.Context, app *v1alpha1.WebApp, news []transition) {
-	if c.cfg.Recorder == nil || len(news) == 0 {
+	if c.cfg.Recorder == nil {
 		return
 	}
-	for _, n := range news {
-		if n.eventType == corev1.EventTypeWarning || n.reason == reasonDraining {
-			namespace, err := c.cfg.Kube.CoreV1().Namespaces().Get(ctx, app.Namespace, metav1.GetOptions{})
-			if err != nil || namespace.DeletionTimestamp != nil {
-				klog.FromContext(ctx).V(4).Info("No Events: the namespace is being deleted, or cannot be read", "err", err)
-				return
-			}
-			break
+	if slices.ContainsFunc(news, func(n transition) bool { return n.eventType == corev1.EventTypeWarning || n.reason == reasonDraining }) {
+		namespace, err := c.cfg.Kube.CoreV1().Namespaces().Get(ctx, app.Namespace, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && namespace.DeletionTimestamp != nil {
+			return
 		}
 	}
 	for _, n := range news {
