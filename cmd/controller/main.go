@@ -9,14 +9,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"runtime"
 	"runtime/debug"
 	"syscall"
 
-	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 )
 
@@ -47,9 +45,7 @@ func realMain(args []string) int {
 		return 0
 	}
 	if o.loggingFormat == "json" {
-		// klog filters by -v before the handler is asked.
-		handler := slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.Level(-100)})
-		klog.SetLoggerWithOptions(logr.FromSlogHandler(handler), klog.ContextualLogger(true))
+		klog.SetLoggerWithOptions(jsonLogger(os.Stderr, o.flags.Lookup("v").Value.String()), klog.ContextualLogger(true))
 	}
 	ctx := untilSignal(klog.NewContext(context.Background(), klog.Background()))
 	switch err := run(ctx, o); {
