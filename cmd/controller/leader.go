@@ -203,7 +203,7 @@ func (e *election) startElector(ctx context.Context) (acquired <-chan struct{}, 
 			}
 			done <- nil
 		}()
-		elector.Run(ctx)
+		elector.Run(quietly(ctx))
 	}()
 	return got, done, nil
 }

@@ -53,13 +53,14 @@ type lease struct {
 	now       func() reading
 	timeout   time.Duration // of one request
 	reconnect func()        // may be nil
+	report    leaseReport
 
 	mu       sync.Mutex
 	lastCall reading // the beginning or end of the last request
 }
 
 func (l *lease) Get(ctx context.Context) (record *resourcelock.LeaderElectionRecord, raw []byte, err error) {
-	err = l.call(ctx, func(ctx context.Context) error {
+	err = l.call(ctx, false, func(ctx context.Context) error {
 		record, raw, err = l.Interface.Get(ctx)
 		return err
 	})
@@ -79,7 +80,7 @@ func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRe
 // counts from there at the earliest.
 func (l *lease) write(ctx context.Context, record resourcelock.LeaderElectionRecord, do func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	sent := l.now()
-	err := l.call(ctx, func(ctx context.Context) error { return do(ctx, record) })
+	err := l.call(ctx, true, func(ctx context.Context) error { return do(ctx, record) })
 	if err == nil && record.HolderIdentity == l.Identity() {
 		l.fence.renew(sent)
 	}
@@ -90,12 +91,13 @@ func (l *lease) write(ctx context.Context, record resourcelock.LeaderElectionRec
 // http.Client.Timeout. After a failure that was not an answer of a healthy
 // server the next request goes out on a new connection, since the pool would
 // hand back the one that has just failed.
-func (l *lease) call(ctx context.Context, do func(context.Context) error) error {
+func (l *lease) call(ctx context.Context, write bool, do func(context.Context) error) error {
 	l.alive()
 	defer l.alive()
 	bounded, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
 	err := do(bounded)
+	l.report.note(ctx, write, err)
 	if err != nil && ctx.Err() == nil && !answered(err) && l.reconnect != nil {
 		l.reconnect()
 	}

@@ -270,6 +270,7 @@ func newElection(config *rest.Config, o *options, fence *fence) (*election, erro
 			now:       fence.now,
 			timeout:   o.renewDeadline / 3,
 			reconnect: reconnect,
+			report:    leaseReport{namespace: o.leaderElectionNamespace},
 		},
 		fence:         fence,
 		leaseDuration: o.leaseDuration,
