@@ -52,7 +52,8 @@ const (
 	Proceed VerdictState = iota
 	// Stale: the cache lacks a write of our own; look again in a moment.
 	Stale
-	// Frozen: do not reconcile it until an event says that this has changed.
+	// Frozen: do not reconcile it until an event says that this has changed. Only
+	// Config.Frozen, if there is one, is called for it.
 	Frozen
 )
 
@@ -78,6 +79,13 @@ type Config struct {
 	// Gate is asked before every pass, so that no Reconciler can forget to. It
 	// must be quick and safe for concurrent use. Nil lets every key pass.
 	Gate func(cache.ObjectName) Verdict
+	// Frozen is called in place of Reconciler for a key that the gate freezes, with
+	// the same deadline, containment and rules for what it returns: it may tell
+	// people, and let go of an object that is being deleted, but has no spec to act
+	// on. What it returns without an error is shown as ClassFrozen, an After
+	// included; an error has its own class. Nil: a frozen key is only looked at
+	// again.
+	Frozen Reconciler
 	// Workers is the number of passes at a time. 0 means 4.
 	Workers int
 	// ReconcileTimeout ends the context of a pass. 0 means 15 minutes.
@@ -99,7 +107,7 @@ type Config struct {
 	// MetricsProvider receives client-go's workqueue metrics. Nil means none.
 	MetricsProvider workqueue.MetricsProvider
 	// Observe is called once for each pass, with 0 for one that the gate kept
-	// back. A pass that a shutdown cut short is not observed. Nil means none.
+	// back and that called nothing. A pass that a shutdown cut short is not observed. Nil means none.
 	Observe func(Class, time.Duration)
 }
 

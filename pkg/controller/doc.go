@@ -4,8 +4,8 @@
 // # One loop, one switch
 //
 // A worker pops a key, asks the gate, gives the pass a deadline, calls
-// Reconcile, classifies what came back and decides in one switch when the key
-// runs again. A Reconciler therefore returns only two things: when to look
+// Reconcile (or Config.Frozen, for a key that the gate freezes), classifies what
+// came back and decides in one switch when the key runs again. A Reconciler therefore returns only two things: when to look
 // again, and an error.
 //
 // # Built from client-go's parts

@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
@@ -91,6 +92,8 @@ type pass struct {
 	class  Class // "" if the shutdown cut it short
 	err    error
 	stack  []byte // of a panic
+	gated  bool   // nothing was called
+	frozen string // why the gate freezes the key
 
 	text       string        // of err
 	retryAfter time.Duration // asked for in err
@@ -111,21 +114,30 @@ func (t *term) pass(ctx context.Context, key cache.ObjectName) (p pass) {
 	defer cancel()
 	defer func() {
 		if v := recover(); v != nil {
+			frozen := p.frozen
 			p = panicked(fmt.Errorf("panic: %v", v), debug.Stack())
+			p.frozen = frozen
 		}
 	}()
 
+	reconciler, frozen := t.c.cfg.Reconciler, false
 	switch verdict := t.c.cfg.Gate(key); verdict.State {
 	case Stale:
-		return pass{class: ClassStale, result: Result{Reason: verdict.Reason}}
+		return pass{class: ClassStale, gated: true, result: Result{Reason: verdict.Reason}}
 	case Frozen:
-		return pass{class: ClassFrozen, result: Result{Reason: verdict.Reason}}
+		if t.c.cfg.Frozen == nil {
+			return pass{class: ClassFrozen, gated: true, result: Result{Reason: verdict.Reason}}
+		}
+		reconciler, frozen = t.c.cfg.Frozen, true
+		p.frozen = verdict.Reason
 	}
-	p.result, p.err = t.c.cfg.Reconciler.Reconcile(ctx, key)
+	p.result, p.err = reconciler.Reconcile(ctx, key)
 	if p.err != nil {
 		p.text, p.retryAfter = p.err.Error(), retryAfter(p.err)
 	}
 	switch {
+	case p.err == nil && frozen:
+		p.class = ClassFrozen
 	case p.err == nil && p.result.After > 0:
 		p.class = ClassWait
 	case p.err == nil:
@@ -150,6 +162,9 @@ func (t *term) settle(logger klog.Logger, key cache.ObjectName, p pass) {
 	} else if p.class != "" {
 		o.floor = p.retryAfter
 	}
+	if p.frozen != "" {
+		o.reason = strings.TrimSuffix(p.frozen+"; "+o.reason, "; ")
+	}
 
 	switch p.class {
 	case ClassDone:
@@ -171,6 +186,9 @@ func (t *term) settle(logger klog.Logger, key cache.ObjectName, p pass) {
 	case ClassTerminal, ClassFrozen:
 		t.limiter.Forget(key)
 		o.after, o.lane = jitterUp(cfg.TerminalRecheck), Background
+		if p.result.After > 0 && p.err == nil {
+			o.after = min(o.after, p.result.After)
+		}
 	}
 	if o.floor > 0 {
 		o.after = max(o.after, jitterUp(o.floor))
@@ -192,8 +210,7 @@ func (t *term) report(logger klog.Logger, key cache.ObjectName, p pass, o outcom
 		logger.V(2).Info("Reconcile was cut short by the shutdown", "err", p.err)
 		return
 	}
-	gated := p.class == ClassFrozen || p.class == ClassStale && p.err == nil
-	if gated {
+	if p.gated {
 		p.took = 0
 	}
 	t.c.cfg.Observe(p.class, p.took)
