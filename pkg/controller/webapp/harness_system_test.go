@@ -2,6 +2,7 @@ package webapp_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -62,6 +63,8 @@ type options struct {
 	lag, webAppLag time.Duration
 	// overdueAfter is given to informer.NewWrites.
 	overdueAfter time.Duration
+	// loseFirst loses the first response to a write of this resource.
+	loseFirst string
 	// beforeRun is called when the caches have synced and no key has been taken.
 	beforeRun func()
 }
@@ -83,7 +86,7 @@ type process struct {
 // start runs a controller until the test ends or stop is called.
 func (w *world) start(o options) *process {
 	w.Helper()
-	p := &process{requests: &requests{lag: map[string]time.Duration{"deployments": o.lag, "webapps": o.webAppLag}}, events: record.NewFakeRecorder(100), passes: map[controller.Class]int{}}
+	p := &process{requests: &requests{lag: map[string]time.Duration{"deployments": o.lag, "webapps": o.webAppLag}, lose: o.loseFirst}, events: record.NewFakeRecorder(100), passes: map[controller.Class]int{}}
 	cfg := w.plane.Config()
 	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return p.requests.around(rt) })
 	kube, platform := kubernetes.NewForConfigOrDie(cfg), versioned.NewForConfigOrDie(cfg)
@@ -226,9 +229,11 @@ func (p *process) reasons() []string {
 
 // requests counts what the controller asks of the API server.
 type requests struct {
-	lag map[string]time.Duration // of watches, by resource
+	lose string
+	lag  map[string]time.Duration // of watches, by resource
 
 	mu     sync.Mutex
+	lost   bool
 	writes []string
 	reads  []string
 }
@@ -249,11 +254,23 @@ func (r *requests) around(inner http.RoundTripper) http.RoundTripper {
 			r.mu.Unlock()
 		}
 		resp, err := inner.RoundTrip(req)
+		if err == nil && req.Method != http.MethodGet && path.Base(path.Dir(req.URL.Path)) == r.lose && r.loseOne() {
+			_ = resp.Body.Close()
+			return nil, errors.New("connection reset by peer")
+		}
 		if lag := r.lag[path.Base(req.URL.Path)]; err == nil && lag > 0 && query.Get("watch") != "" {
 			resp.Body = &lateBody{ReadCloser: resp.Body, lag: lag, done: req.Context().Done()}
 		}
 		return resp, err
 	})
+}
+
+func (r *requests) loseOne() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first := !r.lost
+	r.lost = true
+	return first
 }
 
 // written returns the writes since the last forget.

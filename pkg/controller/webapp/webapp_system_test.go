@@ -2,12 +2,14 @@ package webapp_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -304,6 +306,93 @@ func TestChildrenOfAnEarlierWebAppAreLeftAlone(t *testing.T) {
 	}
 	w.condition("web", "Ready", "False RollingOut")
 	w.deployment("web", "the new one's", func(d *appsv1.Deployment) bool { return d.Spec.Template.Spec.Containers[0].Image == "web:2" })
+}
+
+func TestTerminatingChildIsMadeAnewWhenItIsGone(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(options{})
+	w.create(newApp("web"))
+	w.condition("web", "Ready", "False RollingOut")
+	deployments := w.kube.AppsV1().Deployments(w.namespace)
+	if err := deployments.Delete(t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}); err != nil {
+		t.Fatal(err)
+	}
+	w.condition("web", "Ready", "False ChildTerminating")
+	p.idle(t)
+	p.requests.forget()
+	w.change("web", func(a *v1alpha1.WebApp) { a.Spec.Image = "web:2" })
+	w.condition("web", "Ready", "False ChildTerminating")
+	p.idle(t)
+	if got := p.requests.written(); slices.Contains(got, "PATCH deployments/web") {
+		t.Errorf("a Deployment that is being deleted was written to: %v", got)
+	}
+	old := w.deployment("web", "to be there still", func(d *appsv1.Deployment) bool { return d.DeletionTimestamp != nil })
+	if _, err := deployments.Patch(t.Context(), "web", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.deployment("web", "a new one", func(d *appsv1.Deployment) bool { return d.UID != old.UID })
+	w.condition("web", "Ready", "False RollingOut")
+}
+
+// R56: what the server refuses is shown in its words, once, and not in a loop.
+func TestRefusedWriteIsShownInTheServersWords(t *testing.T) {
+	w := newWorld(t)
+	app := w.create(newApp("web"))
+	labels := map[string]string{"app": "web"}
+	// Ours by owner, but made by somebody with another selector, which nobody can change.
+	_, err := w.kube.AppsV1().Deployments(w.namespace).Create(t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", OwnerReferences: []metav1.OwnerReference{
+			*metav1.NewControllerRef(app, v1alpha1.SchemeGroupVersion.WithKind("WebApp"))}},
+		Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "legacy:1"}}},
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := w.start(options{})
+	w.condition("web", "Degraded", "True Invalid")
+	p.idle(t)
+	if message := meta.FindStatusCondition(w.app("web").Status.Conditions, "Degraded").Message; !strings.Contains(message, "field is immutable") {
+		t.Errorf("the message is %q", message)
+	}
+	if n := p.passesOf("Invalid"); n == 0 || n > 4 {
+		t.Errorf("%d passes", n)
+	}
+	if diff := cmp.Diff([]string{"Warning Invalid"}, p.reasons()); diff != "" {
+		t.Errorf("Events (-want +got):\n%s", diff)
+	}
+	if _, err := w.kube.CoreV1().Services(w.namespace).Get(t.Context(), "web", metav1.GetOptions{}); err != nil {
+		t.Errorf("the Service was not made because the Deployment could not be: %v", err)
+	}
+}
+
+func TestLostResponseDoublesNothing(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(options{loseFirst: "deployments"})
+	w.create(newApp("web"))
+	w.condition("web", "Ready", "False RollingOut")
+	p.idle(t)
+	if n := p.passesOf("Retry"); n != 1 {
+		t.Errorf("%d passes failed, want 1", n)
+	}
+	all, err := w.kube.AppsV1().Deployments(w.namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(all.Items) != 1 || all.Items[0].Generation != 1 {
+		t.Errorf("Deployments: %v, %v", all.Items, err)
+	}
+	if got := p.requests.written(); slices.Index(got, "PATCH deployments/web") != lastIndex(got, "PATCH deployments/web") {
+		t.Errorf("applied again although it was there: %v", got)
+	}
+}
+
+func lastIndex(s []string, v string) int {
+	for i := len(s) - 1; i >= 0; i-- {
+		if s[i] == v {
+			return i
+		}
+	}
+	return -1
 }
 
 func (w *world) gone(name string) {
