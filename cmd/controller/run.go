@@ -114,7 +114,7 @@ func run(ctx context.Context, o *options) error {
 		Resource:      corev1.SchemeGroupVersion.WithResource("configmaps"),
 		ListerWatcher: informer.ListWatch(kube, kube.CoreV1().ConfigMaps),
 		Namespaces:    o.namespaces,
-		Transform:     digestConfigMap,
+		Transform:     webapp.TransformConfigMap,
 	})
 	if err != nil {
 		return err
@@ -277,15 +277,6 @@ func newElection(config *rest.Config, o *options, fence *fence) (*election, erro
 		renewDeadline: o.renewDeadline,
 		retryPeriod:   o.retryPeriod,
 	}, nil
-}
-
-// digestConfigMap keeps a hash of a ConfigMap in its place: no other content is
-// needed, and that of all ConfigMaps of a cluster may be large.
-func digestConfigMap(cm *corev1.ConfigMap) *corev1.ConfigMap {
-	if digest, err := webapp.TransformConfigMap(cm); err == nil {
-		return digest.(*corev1.ConfigMap)
-	}
-	return cm
 }
 
 // gate keeps a key back while the local copy lacks a write made for it.

@@ -17,18 +17,14 @@ import (
 // it.
 const annotationContent = "steadwatch: hash of content"
 
-// TransformConfigMap is a cache.TransformFunc that replaces the content of a
+// TransformConfigMap, as informer.Config.Transform, replaces the content of a
 // ConfigMap by its hash, so that the cache stays small however large ConfigMaps
 // are. Labels and annotations go too: one of them, kubectl's, is a copy of the
 // content. An object that has been through it before (a relist passes cached ones
-// again) is not touched, and neither is anything but a ConfigMap.
-func TransformConfigMap(obj any) (any, error) {
-	cm, ok := obj.(*corev1.ConfigMap)
-	if !ok {
-		return obj, nil
-	}
+// again) is not touched.
+func TransformConfigMap(cm *corev1.ConfigMap) *corev1.ConfigMap {
 	if _, done := cm.Annotations[annotationContent]; done {
-		return obj, nil
+		return cm
 	}
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Namespace:         cm.Namespace,
@@ -38,7 +34,7 @@ func TransformConfigMap(obj any) (any, error) {
 		CreationTimestamp: cm.CreationTimestamp,
 		DeletionTimestamp: cm.DeletionTimestamp,
 		Annotations:       map[string]string{annotationContent: contentHash(cm)},
-	}}, nil
+	}}
 }
 
 // configHash is the hash of a ConfigMap's content, transformed or not.

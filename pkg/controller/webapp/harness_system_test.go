@@ -108,14 +108,7 @@ func (w *world) start(o options) *process {
 	configMaps := mustInformer(w, informer.Config[*corev1.ConfigMap]{
 		Resource:      corev1.SchemeGroupVersion.WithResource("configmaps"),
 		ListerWatcher: informer.ListWatch(kube, kube.CoreV1().ConfigMaps), Namespaces: namespaces,
-		Transform: func(cm *corev1.ConfigMap) *corev1.ConfigMap {
-			small, err := webapp.TransformConfigMap(cm)
-			if err != nil {
-				w.Errorf("transform: %v", err)
-				return cm
-			}
-			return small.(*corev1.ConfigMap)
-		},
+		Transform: webapp.TransformConfigMap,
 	})
 	p.deployments = deployments.Indexer()
 	writes := informer.NewWrites(o.overdueAfter, webApps, deployments, services)
