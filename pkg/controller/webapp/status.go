@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -54,7 +55,9 @@ func problemOf(err error) *problem {
 	}
 	p := &problem{message: err.Error(), lasting: true}
 	if len(p.message) > maxMessage {
-		p.message = p.message[:maxMessage] + "…"
+		// Half a character would be stored as another one, and so be written anew
+		// by every pass.
+		p.message = strings.ToValidUTF8(p.message[:maxMessage], "") + "…"
 	}
 	var notOwned notOwnedError
 	fields := controller.FieldConflicts(err)
