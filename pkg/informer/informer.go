@@ -20,7 +20,8 @@ type Config[T cache.Object] struct {
 	Resource schema.GroupVersionResource
 	// ListerWatcher returns the ListerWatcher for a namespace, for all
 	// namespaces (or a cluster-scoped resource) if that is "". Called once for
-	// each by New. Required; see ListWatch.
+	// each by New. Required; see Tolerant for custom resources and ListWatch for
+	// built-in ones.
 	ListerWatcher func(namespace string) cache.ListerWatcherWithContext
 
 	// Namespaces limits the copy to these; no request then spans namespaces.
@@ -50,6 +51,9 @@ type Informer[T cache.Object] struct {
 	containment *containment
 	synced      *allDone
 
+	quarantineLog *quarantineLog
+	listeners     *quarantineListeners
+
 	mu       sync.Mutex
 	ctx      context.Context // set by Run
 	closed   bool            // Run's ctx has ended
@@ -62,6 +66,8 @@ type part[T cache.Object] struct {
 	namespace string
 	listWatch *listWatch
 	informer  cache.TypedSharedIndexInformer[T]
+	// quarantine is empty for ever unless the ListerWatcher is Tolerant's.
+	quarantine *quarantine
 }
 
 // New makes an Informer. It starts nothing and sends no request.
@@ -74,11 +80,14 @@ func New[T cache.Object](c Config[T]) (*Informer[T], error) {
 	if len(namespaces) == 0 {
 		namespaces = []string{""}
 	}
-	i := &Informer[T]{resource: c.Resource, containment: newContainment(c.Resource.GroupResource().String())}
+	i := &Informer[T]{
+		resource: c.Resource, containment: newContainment(c.Resource.GroupResource().String()),
+		quarantineLog: newQuarantineLog(c.Resource.GroupResource()), listeners: &quarantineListeners{},
+	}
 	view := &namespacedView{resource: c.Resource.GroupResource().String(), namespaces: namespaces, indexers: map[string]cache.Indexer{}}
 	var synced []cache.DoneChecker
 	for _, namespace := range namespaces {
-		p, err := newPart(c, namespace, example, i.containment)
+		p, err := newPart(c, namespace, example, i.containment, newQuarantine(c.Resource, i.quarantineLog, i.listeners))
 		if err != nil {
 			return nil, err
 		}
@@ -128,20 +137,30 @@ func (c *Config[T]) check() (runtime.Object, error) {
 	return nil, fmt.Errorf("informer of %s: %s is no pointer to an API type (a runtime.Object)", name, t)
 }
 
-func newPart[T cache.Object](c Config[T], namespace string, example runtime.Object, contain *containment) (*part[T], error) {
+func newPart[T cache.Object](c Config[T], namespace string, example runtime.Object, contain *containment, q *quarantine) (*part[T], error) {
 	inner := c.ListerWatcher(namespace)
 	if inner == nil {
 		return nil, fmt.Errorf("informer of %s: Config.ListerWatcher(%q) returned nil", c.Resource.GroupResource(), namespace)
+	}
+	if t, ok := inner.(*tolerant); ok {
+		d, err := newDecoder(reflect.TypeFor[T](), c.KeepManagedFields)
+		if err == nil {
+			err = t.bind(c.Resource, d, q)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("informer of %s: %w", c.Resource.GroupResource(), err)
+		}
 	}
 	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	for index, f := range c.Indexers {
 		indexers[index] = indexFunc(contain, index, f)
 	}
-	p := &part[T]{namespace: namespace, listWatch: newListWatch(inner, newCondition(c.Resource, namespace))}
+	p := &part[T]{namespace: namespace, quarantine: q, listWatch: newListWatch(inner, newCondition(c.Resource, namespace))}
 	p.informer = cache.NewTypedSharedIndexInformer[T](cache.NewSharedIndexInformerWithOptions(p.listWatch, example,
 		// No resync: it would only repeat what the copy holds to handlers that
 		// have seen it. What has to be repeated is the controller's to requeue.
 		cache.SharedIndexInformerOptions{ResyncPeriod: 0, Indexers: indexers}))
+	q.store = p.informer.GetStore()
 	if err := p.informer.SetWatchErrorHandlerWithContext(p.listWatch.watchFailed); err != nil {
 		return nil, err
 	}
@@ -218,6 +237,7 @@ func (i *Informer[T]) Run(ctx context.Context) error {
 	}
 	i.ctx = ctx
 	i.containment.logTo(logger)
+	i.quarantineLog.logTo(logger)
 	// client-go logs each watch that ends with an error as a warning. That is
 	// one line a retry; what lasts is named by condition.
 	quiet := klog.NewContext(ctx, logger.V(1))
@@ -226,8 +246,10 @@ func (i *Informer[T]) Run(ctx context.Context) error {
 		i.routines.Go(func() {
 			p.informer.RunWithContext(quiet)
 			p.listWatch.join()
+			p.quarantine.routines.Wait()
 		})
 	}
+	i.routines.Go(func() { i.quarantineLog.remind(ctx, i.allQuarantined) })
 	for _, all := range i.pending {
 		i.routines.Go(func() { all.follow(ctx) })
 	}

@@ -24,7 +24,9 @@ type Snapshot struct {
 	// list are one. A filling by WatchList is a watch and no list.
 	Lists   uint64 `json:"lists"`
 	Watches uint64 `json:"watches"`
-	// Events received, by type; those of a WatchList's initial state too.
+	// Events received, by type; those of a WatchList's initial state too. The
+	// change of an object that is set aside counts as the BOOKMARK that stands
+	// for it.
 	Events map[watch.EventType]uint64 `json:"events,omitempty"`
 	// LastHeard is when the API server last sent an event or a list: a
 	// lower bound of how far the copy can be trusted. Zero: never.
@@ -32,6 +34,13 @@ type Snapshot struct {
 	// ResourceVersion is how far the watch has got. Empty if unknown, and for
 	// several namespaces, whose revisions differ.
 	ResourceVersion string `json:"resourceVersion,omitempty"`
+
+	// Quarantined objects are there and cannot be decoded now; QuarantinedTotal
+	// counts how often one has become so. Unreadable counts how often an object
+	// arrived of which not even the name could be read.
+	Quarantined      int    `json:"quarantined"`
+	QuarantinedTotal uint64 `json:"quarantinedTotal"`
+	Unreadable       uint64 `json:"unreadable"`
 
 	// HandlerPanics are events lost to a handler that panicked on them.
 	HandlerPanics uint64 `json:"handlerPanics,omitempty"`
@@ -52,6 +61,7 @@ func (i *Informer[T]) Snapshot() Snapshot {
 		s.Objects = len(p.informer.GetStore().ListKeys())
 		p.listWatch.condition.describe(s, p.informer.HasSynced())
 		p.listWatch.describe(s)
+		p.quarantine.describe(s)
 	}
 	whole := parts[0]
 	whole.Namespace = ""
@@ -79,6 +89,9 @@ func aggregate(parts []Snapshot) Snapshot {
 		whole.Objects += p.Objects
 		whole.Lists += p.Lists
 		whole.Watches += p.Watches
+		whole.Quarantined += p.Quarantined
+		whole.QuarantinedTotal += p.QuarantinedTotal
+		whole.Unreadable += p.Unreadable
 		for t, n := range p.Events {
 			whole.Events[t] += n
 		}
