@@ -146,6 +146,19 @@ func labelOf(m *dto.Metric, name string) string {
 	return ""
 }
 
+// mean of a histogram.
+func (p page) mean(name string) float64 {
+	sum, count := 0.0, 0.0
+	for _, m := range p.series(name) {
+		sum += m.GetHistogram().GetSampleSum()
+		count += float64(m.GetHistogram().GetSampleCount())
+	}
+	if count == 0 {
+		return 0
+	}
+	return sum / count
+}
+
 // quantile is an upper bound, in seconds: that of the bucket it falls in.
 func (p page) quantile(name string, q float64) float64 {
 	for _, m := range p.series(name) {

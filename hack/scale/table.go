@@ -26,7 +26,8 @@ func (r *results) print(w io.Writer, o options) {
 	row("all created / all observed", fmt.Sprintf("%s / %s", round(r.created), round(r.first.wall)), "– / "+round(r.next.wall))
 	row("passes an object", passes(r.first, n), passes(r.next, n))
 	row("CPU of the controller", cpu(r.first, n), cpu(r.next, n))
-	row("ready in the queue, p50 / p99", latency(r.first), latency(r.next))
+	row("ready in the queue", latency(r.first.queueMean, r.first.queueP99), latency(r.next.queueMean, r.next.queueP99))
+	row("a pass", latency(r.first.passMean, r.first.passP99), latency(r.next.passMean, r.next.passP99))
 	row("RSS at rest", memory(r.first.rss, r.empty.rss, n), memory(r.next.rss, r.empty.rss, n))
 	row("heap at rest, collected", memory(r.first.heap, r.empty.heap, n), memory(r.next.heap, r.empty.heap, n))
 	fmt.Fprintf(w, "\nEmpty, the process takes %s RSS, %s heap. A WebApp with its children is %d bytes of JSON, %d of them managedFields, which are not kept.\n",
@@ -62,12 +63,12 @@ func cpu(p phase, n float64) string {
 	return fmt.Sprintf("%.1f s, %.2f ms an object", p.cpu, 1000*p.cpu/n)
 }
 
-func latency(p phase) string {
-	return fmt.Sprintf("below %s / %s", seconds(p.queueP50), seconds(p.queueP99))
+func latency(mean, p99 float64) string {
+	return fmt.Sprintf("%s in the mean, 99 %% within %s", seconds(mean), seconds(p99))
 }
 
 func seconds(s float64) string {
-	return time.Duration(s * float64(time.Second)).String()
+	return time.Duration(s * float64(time.Second)).Round(10 * time.Microsecond).String()
 }
 
 func memory(now, empty, n float64) string {

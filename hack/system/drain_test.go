@@ -98,3 +98,32 @@ func TestFinalizationRetriedTenTimes(t *testing.T) {
 	}
 	w.childless()
 }
+
+// The answers to both writes of a finalization are lost: neither is made twice.
+func TestFinalizationWhoseAnswersAreLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	proxy := w.proxy()
+	p := w.start(proxy)
+	w.create(newApp("web", replicas(1), drainIn(time.Hour)))
+	w.ready("web")
+	p.settles()
+	var lost []*faultproxy.Fault
+	for _, match := range []faultproxy.Match{applyDeployment, applyFinalizer} {
+		lost = append(lost, proxy.Add(faultproxy.Rule{Match: match, Times: 1, DropResponse: true, Close: faultproxy.ResetStream}))
+	}
+	since := time.Now()
+	w.delete("web")
+	w.gone(patience, "web")
+	p.settles()
+	for n, fault := range lost {
+		if fault.Hits() != 1 {
+			t.Errorf("%d answers were lost of write %d, want 1", fault.Hits(), n)
+		}
+	}
+	writes := w.accepted(since)
+	if writes["patch deployments web"] != 1 || writes["patch webapps web"] != 1 {
+		t.Errorf("writes: %v, want one to scale down and one to remove the finalizer", writes)
+	}
+	w.childless()
+}
