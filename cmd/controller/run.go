@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,7 +88,7 @@ func run(ctx context.Context, o *options) error {
 	// Local copies. A kind that cannot be listed is a state of its own.
 	webApps, err := informer.New(informer.Config[*platformv1alpha1.WebApp]{
 		Resource:      platformv1alpha1.SchemeGroupVersion.WithResource("webapps"),
-		ListerWatcher: informer.ListWatch(platform, platform.PlatformV1alpha1().WebApps),
+		ListerWatcher: informer.Tolerant(platform.PlatformV1alpha1().RESTClient()),
 		Namespaces:    o.namespaces,
 		Indexers:      webapp.Indexers(),
 	})
@@ -157,7 +158,7 @@ func run(ctx context.Context, o *options) error {
 		Name:             "webapp",
 		Reconciler:       webAppReconciler,
 		Keys:             webAppReconciler.Keys,
-		Gate:             gate(webAppConfig.Writes),
+		Gate:             gate(webAppConfig.Writes, webApps.Quarantined),
 		Workers:          o.workers,
 		ReconcileTimeout: o.reconcileTimeout,
 		ShutdownTimeout:  o.shutdownTimeout,
@@ -176,6 +177,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
+	webApps.OnQuarantine(func(key cache.ObjectName, _ bool) { webAppController.Enqueue(controller.Urgent, key) })
 	registry.MustRegister(metrics.NewCollector(informers, []metrics.Controller{webAppController}))
 
 	// The lease.
@@ -279,9 +281,15 @@ func newElection(config *rest.Config, o *options, fence *fence) (*election, erro
 	}, nil
 }
 
-// gate keeps a key back while the local copy lacks a write made for it.
-func gate(writes *informer.Writes) func(cache.ObjectName) controller.Verdict {
+// gate keeps a key back while its object cannot be decoded, so that nobody acts
+// on an older version or on none, and while the local copy lacks a write made
+// for it.
+func gate(writes *informer.Writes, quarantined func(cache.ObjectName) (informer.Quarantined, bool)) func(cache.ObjectName) controller.Verdict {
 	return func(key cache.ObjectName) controller.Verdict {
+		if q, bad := quarantined(key); bad {
+			f := q.Fields[0]
+			return controller.Verdict{State: controller.Frozen, Reason: fmt.Sprintf("cannot be decoded: %s is %s: %s", cmp.Or(f.Path, "the object"), f.Value, f.Reason)}
+		}
 		if detail, _, pending := writes.Pending(key); pending {
 			return controller.Verdict{State: controller.Stale, Reason: detail}
 		}
