@@ -65,7 +65,7 @@ func TestSystemLeaderKilled(t *testing.T) {
 	before := w.lease.last()
 	killed := time.Now()
 	first.signal(syscall.SIGKILL)
-	after := w.awaitOther(before)
+	after := w.awaitOther(takeover+slack, before)
 	if took := after.seen.Sub(killed); took > takeover+slack {
 		t.Errorf("takeover took %s, want at most %s and %s for a slow machine", took, takeover, slack)
 	}
@@ -99,17 +99,17 @@ func TestSystemLeaderStoppedPastItsLease(t *testing.T) {
 		tries = 200
 	}
 	for try := range tries {
+		// At another point of the term, and of a pass, each time.
+		w.eventually(patience, "the moment to stop", func() (bool, string) {
+			return len(w.lease.all())%4 == try%4, w.lease.last().holder
+		})
 		holder := w.awaitHolder(patience, "one of them", func(h string) bool { return h != "" })
 		leader := replicas[w.holders()[holder.holder]]
 		if leader == nil {
 			t.Fatalf("nobody is known to be %q: %v", holder.holder, w.holders())
 		}
-		// At another point of the term, and of a pass, each time.
-		w.eventually(patience, "the moment to stop", func() (bool, string) {
-			return len(w.lease.all())%4 == try%4, w.lease.last().holder
-		})
 		leader.signal(syscall.SIGSTOP)
-		w.awaitOther(w.lease.last())
+		w.awaitOther(patience, holder)
 		leader.signal(syscall.SIGCONT)
 		leader.awaitReady()
 		leader.alive()
@@ -147,7 +147,7 @@ func TestSystemLeaseUnreachable(t *testing.T) {
 	term := w.lease.last()
 	cut := proxy.Add(faultproxy.Rule{Match: faultproxy.Match{Resource: "leases"}, Freeze: faultproxy.FreezeStream})
 	began := time.Now()
-	next := w.awaitOther(term)
+	next := w.awaitOther(takeover+slack, term)
 	if took := next.seen.Sub(began); took > takeover+slack {
 		t.Errorf("takeover took %s, want at most %s and %s for a slow machine", took, takeover, slack)
 	}

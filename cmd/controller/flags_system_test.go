@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"context"
 	"net"
 	"os/exec"
 	"strings"
@@ -15,7 +16,7 @@ func TestSystemBadFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
+	t.Cleanup(func() { _ = taken.Close() }) // not before the parallel cases have ended
 	path := binary(t)
 	for name, c := range map[string]struct {
 		reason string
@@ -86,7 +87,9 @@ func TestSystemBadFlags(t *testing.T) {
 			for i, a := range c.args {
 				args[i] = strings.ReplaceAll(a, "KUBECONFIG", kubeconfigTo(t, "https://127.0.0.1:1"))
 			}
-			cmd := exec.CommandContext(t.Context(), path, args...)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, path, args...)
 			cmd.Env = []string{"HOME=" + t.TempDir()}
 			out, err := cmd.CombinedOutput()
 			if code := cmd.ProcessState.ExitCode(); code != 2 {

@@ -181,9 +181,9 @@ func (w *world) awaitHolder(within time.Duration, what string, wanted func(holde
 	return w.lease.last()
 }
 
-func (w *world) awaitOther(than leaseRecord) leaseRecord {
+func (w *world) awaitOther(within time.Duration, than leaseRecord) leaseRecord {
 	w.Helper()
-	return w.awaitHolder(takeover+slack, "another", func(h string) bool { return h != than.holder && h != "" })
+	return w.awaitHolder(within, "another", func(h string) bool { return h != than.holder && h != "" })
 }
 
 // audit returns the requests of the given users, at one stage, in the order of
