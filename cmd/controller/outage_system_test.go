@@ -55,7 +55,7 @@ func TestSystemAPIServerAway(t *testing.T) {
 				t.Errorf("%s says %d times that %s cannot be reached, want once", r.name, n, resource)
 			}
 		}
-		if n := r.lines("Cannot get or renew the lease"); n != 1 {
+		if n := r.lines("Cannot get or renew the lease", `reason="unreachable"`); n != 1 {
 			t.Errorf("%s says %d times that the lease cannot be reached, want once", r.name, n)
 		}
 	}
