@@ -70,7 +70,7 @@ type gadgetSpec struct {
 	Level        gadgetLevel                  `json:"level,omitempty"`
 	Nested       *gadgetSpec                  `json:"nested,omitempty"`
 	Untagged     int32
-	unexported   int
+	unexported   int      //lint:ignore U1000 a decoder must leave it alone
 	Untouchable_ chan int `json:"-"`
 }
 

@@ -3,6 +3,7 @@ package informer
 import (
 	"context"
 	"errors"
+	"net/http"
 	"fmt"
 	"net"
 	"net/url"
@@ -37,7 +38,7 @@ func TestClassify(t *testing.T) {
 		"not found":       {"CRD missing", apierrors.NewGenericServerResponse(404, "get", widgets.GroupResource(), "", "", 0, true), NotFound},
 		"throttled":       {"APF", apierrors.NewTooManyRequests("later", 1), Throttled},
 		"expired":         {"compacted", apierrors.NewResourceExpired("too old"), Expired},
-		"gone":            {"as older servers say it", apierrors.NewGone("too old"), Expired},
+		"gone":            {"as older servers say it", &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusGone, Reason: metav1.StatusReasonGone}}, Expired},
 		"webhook down":    {"R17: has no status reason of its own", apierrors.NewInternalError(errors.New(webhook)), Conversion},
 		"unknown version": {"R16", apierrors.NewInternalError(errors.New("request to convert CR from an invalid group/version: x/v2beta2")), Conversion},
 		"etcd down":       {"500", apierrors.NewInternalError(errors.New("etcdserver: no leader")), ServerError},

@@ -318,7 +318,7 @@ func TestWritesOverdue(t *testing.T) {
 		if _, since, pending := w.Pending(owner); !pending || !since.Equal(began) || len(w.Overdue(owner)) != 0 {
 			t.Errorf("just before: pending %v since %v, overdue %v", pending, since, w.Overdue(owner))
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		want := []informer.Awaited{{Resource: configMaps, Child: child, UID: "u1", ResourceVersion: "100", Since: began}}
 		if _, _, pending := w.Pending(owner); pending {
 			t.Error("held up for longer than the bound")
