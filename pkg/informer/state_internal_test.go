@@ -3,9 +3,9 @@ package informer
 import (
 	"context"
 	"errors"
-	"net/http"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"strings"
 	"syscall"
