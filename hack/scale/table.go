@@ -68,7 +68,11 @@ func latency(mean, p99 float64) string {
 }
 
 func seconds(s float64) string {
-	return time.Duration(s * float64(time.Second)).Round(10 * time.Microsecond).String()
+	d := time.Duration(s * float64(time.Second))
+	if d > time.Second {
+		return round(d)
+	}
+	return d.Round(100 * time.Microsecond).String()
 }
 
 func memory(now, empty, n float64) string {
