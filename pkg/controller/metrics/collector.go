@@ -41,6 +41,12 @@ var (
 		"Events lost to a handler that panicked on them.", "resource")
 	informerIndexFailures = desc("steadwatch_informer_index_failures",
 		"Objects that an index leaves out, because its func failed on them.", "resource")
+	quarantined = desc("steadwatch_quarantined_objects",
+		"Objects that cannot be decoded now and are set aside; /debug/quarantine names them.", "resource")
+	quarantinedTotal = desc("steadwatch_quarantined_total",
+		"Times that an object has been set aside because it cannot be decoded.", "resource")
+	unreadable = desc("steadwatch_unreadable_total",
+		"Objects left out because not even their name can be read.", "resource")
 	lists = desc("steadwatch_lists_total",
 		"Lists asked for, failed ones included; pages of one list are one.", "resource")
 	watches = desc("steadwatch_watches_total",
@@ -72,6 +78,7 @@ var (
 
 var descs = []*prometheus.Desc{
 	informerState, informerObjects, informerLastHeard, informerHandlerPanics, informerIndexFailures,
+	quarantined, quarantinedTotal, unreadable,
 	lists, watches, watchEvents,
 	queueDepth, queueWaiting, queueOldestDue, queueWakeups, keysByOutcome, workers, panics, ignoredAfter,
 }
@@ -110,6 +117,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(informerLastHeard, unix(s.LastHeard), s.Resource)
 		counter(informerHandlerPanics, float64(s.HandlerPanics), s.Resource)
 		gauge(informerIndexFailures, float64(len(s.IndexFailures)), s.Resource)
+		gauge(quarantined, float64(s.Quarantined), s.Resource)
+		counter(quarantinedTotal, float64(s.QuarantinedTotal), s.Resource)
+		counter(unreadable, float64(s.Unreadable), s.Resource)
 		counter(lists, float64(s.Lists), s.Resource)
 		counter(watches, float64(s.Watches), s.Resource)
 		for _, t := range eventTypes {

@@ -26,7 +26,7 @@ var groups = []struct{ title, text, prefix string }{
 	{"Passes", "What the controllers do, counted as it happens.", "steadwatch_reconcile_"},
 	{"Queues", "What waits, read from the controllers when scraped. Zero on a standby.", "steadwatch_queue_"},
 	{"Controllers", "", "steadwatch_"},
-	{"Informers", "How fresh the local copies are. The same on a standby.", "steadwatch_informer_"},
+	{"Informers", "How fresh the local copies are. The same on a standby.", "steadwatch_informer_ steadwatch_quarantined_ steadwatch_unreadable_"},
 	{"Lists and watches", "Counted where they are asked for.", "steadwatch_lists_ steadwatch_watch"},
 	{"Workqueue", "client-go's, with the names, labels and buckets of Kubernetes components.", "workqueue_"},
 	{"Requests", "client-go's. The limiter's histogram counts the wait of each client for itself.", "rest_client_"},
