@@ -5,8 +5,8 @@
 //
 // A worker pops a key, asks the gate, gives the pass a deadline, calls
 // Reconcile (or Config.Frozen, for a key that the gate freezes), classifies what
-// came back and decides in one switch when the key runs again. A Reconciler therefore returns only two things: when to look
-// again, and an error.
+// came back and decides in one switch when the key runs again. A Reconciler
+// therefore returns only two things: when to look again, and an error.
 //
 // # Built from client-go's parts
 //

@@ -15,6 +15,7 @@ import (
 
 	"github.com/steadwatch/steadwatch/pkg/apis/platform/v1alpha1"
 	"github.com/steadwatch/steadwatch/pkg/controller"
+	"github.com/steadwatch/steadwatch/pkg/controller/undecodable"
 )
 
 // Reasons of conditions that other code looks at.
@@ -124,7 +125,8 @@ func rollout(d *appsv1.Deployment) (complete bool, message string) {
 		s.UpdatedReplicas, want, s.AvailableReplicas, max(0, s.Replicas-s.UpdatedReplicas))
 }
 
-// conditions computes all four, without times. Their order is fixed.
+// conditions computes all four, without times, and Decodable where there is one.
+// Their order is fixed.
 func conditions(app *v1alpha1.WebApp, seen observed) []metav1.Condition {
 	var (
 		ready       = metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse}
@@ -183,7 +185,12 @@ func conditions(app *v1alpha1.WebApp, seen observed) []metav1.Condition {
 	default:
 		say(&ready, metav1.ConditionTrue, "Available", message)
 	}
-	return []metav1.Condition{ready, progressing, degraded, deps}
+	all := []metav1.Condition{ready, progressing, degraded, deps}
+	if meta.FindStatusCondition(app.Status.Conditions, undecodable.Condition) != nil {
+		// It was False once; here it has been decoded.
+		all = append(all, metav1.Condition{Type: undecodable.Condition, Status: metav1.ConditionTrue, Reason: undecodable.ReasonDecoded})
+	}
+	return all
 }
 
 // computeStatus is the whole status that seen amounts to. Conditions that are not
@@ -263,6 +270,9 @@ func transitions(old, next []metav1.Condition) []transition {
 	}
 	if now, _ := changed(v1alpha1.ConditionDegraded, metav1.ConditionTrue); now != nil && now.Reason != reasonNamespaceTerminating {
 		all = append(all, transition{corev1.EventTypeWarning, now.Reason, now.Message})
+	}
+	if now, was := changed(undecodable.Condition, metav1.ConditionTrue); now != nil && was != nil && was.Status == metav1.ConditionFalse {
+		all = append(all, transition{corev1.EventTypeNormal, now.Reason, "the object can be decoded again and is reconciled"})
 	}
 	if now, _ := changed(v1alpha1.ConditionReady, metav1.ConditionTrue); now != nil {
 		all = append(all, transition{corev1.EventTypeNormal, "Ready", now.Message})
