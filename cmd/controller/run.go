@@ -27,6 +27,7 @@ import (
 	"github.com/steadwatch/steadwatch/pkg/canary"
 	"github.com/steadwatch/steadwatch/pkg/controller"
 	"github.com/steadwatch/steadwatch/pkg/controller/metrics"
+	"github.com/steadwatch/steadwatch/pkg/controller/undecodable"
 	"github.com/steadwatch/steadwatch/pkg/controller/webapp"
 	"github.com/steadwatch/steadwatch/pkg/generated/clientset/versioned"
 	"github.com/steadwatch/steadwatch/pkg/informer"
@@ -154,10 +155,33 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
+	// What is done for a WebApp that cannot be decoded, in place of reconciling it.
+	// Its limiter is its own: people are told however much there is to reconcile.
+	telling := clientConfig(config, webAppName+"-undecodable", 5, 10)
+	telling.Wrap(fence.wrap)
+	teller, err := versioned.NewForConfig(telling)
+	if err != nil {
+		return fmt.Errorf("build the client for undecodable objects: %w", err)
+	}
+	webAppUndecodable, err := undecodable.New(undecodable.Config{
+		Resource:     platformv1alpha1.SchemeGroupVersion.WithResource("webapps"),
+		Kind:         "WebApp",
+		Client:       teller.PlatformV1alpha1().RESTClient(),
+		FieldManager: webAppName,
+		Quarantined:  webApps.Quarantined,
+		Finalizer:    platformv1alpha1.Finalizer,
+		Finalize:     webAppReconciler.Finalize,
+		Recorder:     recorder,
+	})
+	if err != nil {
+		return err
+	}
 	webAppController, err := controller.New(controller.Config{
-		Name:             "webapp",
-		Reconciler:       webAppReconciler,
-		Keys:             webAppReconciler.Keys,
+		Name:       "webapp",
+		Reconciler: webAppReconciler,
+		Frozen:     webAppUndecodable,
+		// A WebApp that cannot be decoded may be in no lister.
+		Keys:             func() []cache.ObjectName { return append(webAppReconciler.Keys(), quarantinedKeys(webApps)...) },
 		Gate:             gate(webAppConfig.Writes, webApps.Quarantined),
 		Workers:          o.workers,
 		ReconcileTimeout: o.reconcileTimeout,
@@ -177,7 +201,12 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	webApps.OnQuarantine(func(key cache.ObjectName, _ bool) { webAppController.Enqueue(controller.Urgent, key) })
+	webApps.OnQuarantine(func(key cache.ObjectName, entered bool) {
+		if !entered {
+			webAppUndecodable.Forget(key)
+		}
+		webAppController.Enqueue(controller.Urgent, key)
+	})
 	registry.MustRegister(metrics.NewCollector(informers, []metrics.Controller{webAppController}))
 
 	// The lease.
@@ -204,7 +233,7 @@ func run(ctx context.Context, o *options) error {
 		serving.listen(ctx, "health-probe-bind-address", o.healthAddress, probes),
 		serving.listen(ctx, "metrics-bind-address", o.metricsAddress, scrapes),
 		serving.listen(ctx, "debug-bind-address", o.debugAddress,
-			debugHandler(informers, map[string]*controller.Controller{"webapp": webAppController})),
+			debugHandler(informers, []quarantineSource{webApps}, map[string]*controller.Controller{"webapp": webAppController})),
 	); err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"strconv"
 	"sync"
 	"time"
 
@@ -82,8 +81,9 @@ func (s *servers) close(ctx context.Context) {
 //	GET  /debug/queue[?controller=&limit=&after=namespace/name]
 //	POST /debug/queue/retry?key=namespace/name[&controller=]
 //	GET  /debug/informers
+//	GET  /debug/quarantine[?resource=&limit=&after=namespace/name&format=text]
 //	GET  /debug/pprof/
-func debugHandler(informers []metrics.Informer, controllers map[string]*controller.Controller) http.Handler {
+func debugHandler(informers []metrics.Informer, quarantines []quarantineSource, controllers map[string]*controller.Controller) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /debug/informers", func(w http.ResponseWriter, _ *http.Request) {
 		snapshots := make([]informer.Snapshot, 0, len(informers))
@@ -92,23 +92,12 @@ func debugHandler(informers []metrics.Informer, controllers map[string]*controll
 		}
 		writeJSON(w, snapshots)
 	})
+	mux.HandleFunc("GET /debug/quarantine", quarantineHandler(quarantines))
 	mux.HandleFunc("GET /debug/queue", func(w http.ResponseWriter, r *http.Request) {
-		limit := 100
-		if text := r.FormValue("limit"); text != "" {
-			n, err := strconv.Atoi(text)
-			if err != nil || n <= 0 {
-				http.Error(w, "limit must be a positive number", http.StatusBadRequest)
-				return
-			}
-			limit = n
-		}
-		var after cache.ObjectName
-		if text := r.FormValue("after"); text != "" {
-			var err error
-			if after, err = cache.ParseObjectName(text); err != nil {
-				http.Error(w, "after must be namespace/name", http.StatusBadRequest)
-				return
-			}
+		limit, after, err := paging(r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
 		}
 		type queue struct {
 			controller.Snapshot
