@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -200,6 +201,31 @@ func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp.Body = &releasingBody{ReadCloser: resp.Body, release: release}
 	return resp, nil
+}
+
+// dial is a rest.Config.Dial for the clients whose transport is wrapped. A process
+// can be stopped after a request was admitted and before its bytes were written,
+// which in HTTP/2 another goroutine does; woken up, it would send them late. So the
+// lease is looked at once more at the last moment there is. Reads share the
+// connection: they are made in passes, which have ended by then.
+func (f *fence) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &fencedConn{Conn: conn, fence: f}, nil
+}
+
+type fencedConn struct {
+	net.Conn
+	fence *fence
+}
+
+func (c *fencedConn) Write(p []byte) (int, error) {
+	if c.fence.leaseDuration > 0 && c.fence.untilLapse() <= 0 {
+		return 0, fmt.Errorf("%w: its lease has lapsed", ErrNotLeading)
+	}
+	return c.Conn.Write(p)
 }
 
 // WrappedRoundTripper lets client-go reach the transport below, to close idle

@@ -128,6 +128,7 @@ func run(ctx context.Context, o *options) error {
 	const webAppName = "steadwatch-webapp"
 	writing := clientConfig(config, webAppName, o.kubeAPIQPS, o.kubeAPIBurst)
 	writing.Wrap(fence.wrap)
+	writing.Dial = fence.dial
 	webAppConfig := webapp.Config{
 		WebApps: webApps, Deployments: deployments, Services: services, ConfigMaps: configMaps,
 		Writes: informer.NewWrites(writeOverdueAfter, webApps, deployments, services),
@@ -143,6 +144,7 @@ func run(ctx context.Context, o *options) error {
 	}
 	reporting := clientConfig(config, webAppName+"-events", 5, 25)
 	reporting.Wrap(fence.wrap)
+	reporting.Dial = fence.dial
 	reporter, err := kubernetes.NewForConfig(reporting)
 	if err != nil {
 		return fmt.Errorf("build the client for Events: %w", err)
