@@ -203,6 +203,22 @@ func (t *fencedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// WrappedRoundTripper lets client-go reach the transport below, to close idle
+// connections for instance.
+func (t *fencedTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// releasingBody frees the request's context once the answer has been read.
+type releasingBody struct {
+	io.ReadCloser
+	release func()
+}
+
+func (b *releasingBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.release()
+	return err
+}
+
 // dial is a rest.Config.Dial for the clients whose transport is wrapped. A process
 // can be stopped after a request was admitted and before its bytes were written,
 // which in HTTP/2 another goroutine does; woken up, it would send them late. So the
@@ -226,20 +242,4 @@ func (c *fencedConn) Write(p []byte) (int, error) {
 		return 0, fmt.Errorf("%w: its lease has lapsed", ErrNotLeading)
 	}
 	return c.Conn.Write(p)
-}
-
-// WrappedRoundTripper lets client-go reach the transport below, to close idle
-// connections for instance.
-func (t *fencedTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
-
-// releasingBody frees the request's context once the answer has been read.
-type releasingBody struct {
-	io.ReadCloser
-	release func()
-}
-
-func (b *releasingBody) Close() error {
-	err := b.ReadCloser.Close()
-	b.release()
-	return err
 }
