@@ -46,6 +46,8 @@ func TestBadObjectIsToldAndMended(t *testing.T) {
 		t.Errorf("Events: %s", got)
 	}
 
+	w.guide("web", message)
+
 	// What others write brings no write of ours, a restart neither.
 	w.annotate("web", 1)
 	stop()
@@ -91,14 +93,61 @@ func (w *world) paste(command, value string) {
 		w.Fatalf("placeholders %q in %s", got, command)
 	}
 	command = placeholder.ReplaceAllLiteralString(command, value)
-	if _, err := exec.LookPath("kubectl"); err != nil && os.Getenv("CI") != "true" {
-		w.Skipf("skipped from here on, no kubectl: %v", err)
+	if !kubectl(w.T) {
+		w.Skip("skipped from here on: no kubectl")
 	}
+	w.sh(command)
+}
+
+// guide runs the commands that docs/undecodable.md gives for looking at an object, and
+// finds the message that it shows to be the real one.
+func (w *world) guide(name, message string) {
+	w.Helper()
+	guide, err := os.ReadFile("../../../docs/undecodable.md")
+	if err != nil {
+		w.Fatal(err)
+	}
+	if shown := strings.ReplaceAll(message, "-n "+w.namespace+" ", "-n shop "); !strings.Contains(string(guide), shown+"\n") {
+		w.Errorf("docs/undecodable.md does not show this message:\n%s", shown)
+	}
+	if !kubectl(w.T) {
+		return
+	}
+	looked := 0
+	for line := range strings.Lines(string(guide)) {
+		if !strings.HasPrefix(line, "kubectl ") || !strings.Contains(line, " -n shop") {
+			continue
+		}
+		looked++
+		out := w.sh(strings.ReplaceAll(line, "-n shop", "-n "+w.namespace))
+		if !strings.Contains(out, "False") && !strings.Contains(out, message) || !strings.Contains(out, name) {
+			w.Errorf("%s shows neither that it is bad nor why:\n%s", line, out)
+		}
+	}
+	if looked < 3 {
+		w.Errorf("only %d commands found in docs/undecodable.md", looked)
+	}
+}
+
+// kubectl says whether there is one; CI must have it.
+func kubectl(t *testing.T) bool {
+	t.Helper()
+	_, err := exec.LookPath("kubectl")
+	if err != nil && os.Getenv("CI") == "true" {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+func (w *world) sh(command string) string {
+	w.Helper()
 	sh := exec.CommandContext(w.Context(), "sh", "-c", command)
 	sh.Env = append(os.Environ(), "KUBECONFIG="+w.plane.KubeconfigFile())
-	if out, err := sh.CombinedOutput(); err != nil {
+	out, err := sh.CombinedOutput()
+	if err != nil {
 		w.Fatalf("%s: %v: %s", command, err, out)
 	}
+	return string(out)
 }
 
 // An object that nobody has ever decoded, found at start.
