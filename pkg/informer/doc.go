@@ -11,6 +11,9 @@
 //     (listwatch.go, state.go). A kind that cannot be listed is a state with a
 //     name, a reason and a way out. It is retried, quietly; no other kind
 //     waits for it and the process stays up.
+//   - Where it is asked for, item by item decoding: [Tolerant] (tolerant.go). One
+//     object that does not fit its Go type is set aside and stops nothing; client-go
+//     would fail the whole list (decode.go, fields.go, quarantine.go).
 //   - Around the functions that users register: an index function or a handler
 //     that panics is contained, counted and shown (contain.go). client-go ends
 //     the process for either.
@@ -30,7 +33,55 @@
 //	go configMaps.Run(ctx)
 //	cache.WaitFor(ctx, "caches", registration.HasSyncedChecker())
 //
+// # Objects that cannot be decoded
+//
+// With [Tolerant] an object that does not fit its Go type is never partly decoded.
+// Its record ([Informer.Quarantined]) names every bad field and the kubectl command
+// that mends it. Until it is mended the local copy keeps its last good version, or
+// has none:
+//
+//	arrives                     object unknown so far       good version cached
+//	bad in a list or WatchList  left out, set aside         stands in, set aside
+//	bad ADDED or MODIFIED       set aside; a bookmark       the same
+//	                            moves the Reflector on
+//	DELETED                     delivered, metadata alone   delivered as the good version
+//	                                                        under the frame's metadata
+//	good again                  delivered as added          delivered as an update
+//	a list without it           let go                      let go, reported as deleted
+//
+// A good version stands in only for the object that it is a version of, by UID: if
+// another one of that name is bad, then the cached one is reported as deleted. What
+// is known changes with a complete list only, all pages of it or a WatchList up to
+// its final bookmark.
+//
+// A controller asks Quarantined before each pass and leaves the object alone, as
+// wired here:
+//
+//	webApps, err := informer.New(informer.Config[*v1alpha1.WebApp]{
+//		Resource:      v1alpha1.SchemeGroupVersion.WithResource("webapps"),
+//		ListerWatcher: informer.Tolerant(clients.PlatformV1alpha1().RESTClient()),
+//	})
+//	webApps.OnQuarantine(func(key cache.ObjectName, entered bool) { enqueue(key) })
+//
 // # Caveats
+//
+// With Tolerant an object that is in neither the local copy nor the quarantine does
+// not exist; one that is in the quarantine exists, whatever the copy says. Whoever
+// reads a lister alone takes a bad object that was never good for missing, and an
+// older version of others for the newest.
+//
+// Records and log lines quote bad values: do not use Tolerant for types that hold
+// secrets.
+//
+// A last good version that stands in goes through Config.Transform again, and
+// handlers see it as an update with an unchanged resource version, as every object
+// of a relist.
+//
+// What Tolerant lists does not show in client-go's request latency metric, as no
+// watch does; it does in its request count.
+//
+// An object whose name cannot be read is counted (Snapshot.Unreadable) and left
+// out. If it was in the copy before, a relist reports its delete.
 //
 // Having synced is not being up to date. HasSynced stays true on a watch that
 // has gone silent.

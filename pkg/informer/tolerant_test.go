@@ -184,7 +184,7 @@ func TestQuarantine(t *testing.T) {
 			lists := len(s.asked("list")) + len(s.asked("watchlist"))
 			s.relist(func() { s.put("c", `{"image":"v2"}`, "") })
 			all = []string{"a v1", "c v2", "d v1"}
-			a.expect(t, "R05 relist while bad: nothing is reported as deleted", state{Cached: all,
+			a.expect(t, "relist while bad: nothing is reported as deleted", state{Cached: all,
 				Bad: []string{`a spec.replicas "two"`, "bad " + badField}, Events: []string{"update c v2"}})
 			if n := len(s.asked("list")) + len(s.asked("watchlist")); n <= lists {
 				t.Error("there was no relist")
