@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
@@ -100,7 +104,17 @@ func TestSystemR01R02R10UndecodableObject(t *testing.T) {
 	}
 
 	plain := startPlain(t, clients)
-	a := startApps(t, clients)
+	expire := &expireOnce{}
+	through := rest.CopyConfig(config)
+	through.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		expire.RoundTripper = rt
+		return expire
+	})
+	ours, err := versioned.NewForConfig(through)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := startApps(t, ours)
 	bad := cache.NewObjectName("default", "bad")
 	isBad := func(name string, want bool) func() (bool, any) {
 		return func() (bool, any) {
@@ -136,7 +150,10 @@ func TestSystemR01R02R10UndecodableObject(t *testing.T) {
 	patch("app-0001", `{"image":"v2"}`)
 	eventually(t, 10*time.Second, "others go on", func() (bool, any) { return len(events("update app-0001 v2")) == 1, nil })
 
-	// The API server goes away and comes back while both are bad.
+	// The API server goes away and comes back while both are bad, and no longer
+	// knows the revision that the watch wants to go on from: a relist.
+	relists := expire.relists.Load()
+	expire.armed.Store(true)
 	if err := restart(t, cp); err != nil {
 		t.Fatal(err)
 	}
@@ -144,6 +161,9 @@ func TestSystemR01R02R10UndecodableObject(t *testing.T) {
 		patch("app-0002", `{"image":"v3"}`)
 		return len(events("update app-0002 v3")) > 0, a.Snapshot()
 	})
+	if expire.relists.Load() == relists {
+		t.Error("there was no relist")
+	}
 	if plain.HasSynced() {
 		t.Error("client-go's typed informer has synced: this test shows nothing")
 	}
@@ -175,6 +195,27 @@ func TestSystemR01R02R10UndecodableObject(t *testing.T) {
 		one, two := a.Snapshot(), second.Snapshot()
 		return one.Objects == good && one.Quarantined == 0 && two.Objects == good && two.Quarantined == 0, []informer.Snapshot{one, two}
 	})
+}
+
+// expireOnce answers one watch with 410 when armed, and counts WatchLists.
+type expireOnce struct {
+	http.RoundTripper
+	armed   atomic.Bool
+	relists atomic.Int32
+}
+
+func (e *expireOnce) RoundTrip(r *http.Request) (*http.Response, error) {
+	query := r.URL.Query()
+	switch {
+	case query.Get("sendInitialEvents") != "":
+		e.relists.Add(1)
+	case query.Get("watch") != "" && e.armed.CompareAndSwap(true, false):
+		return &http.Response{
+			StatusCode: http.StatusGone, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
+			Body: io.NopCloser(strings.NewReader(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`)),
+		}, nil
+	}
+	return e.RoundTripper.RoundTrip(r)
 }
 
 // restart stops and starts the API server, which ends every watch.
