@@ -1,7 +1,6 @@
 package informer
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -9,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/ptr"
 
 	"github.com/steadwatch/steadwatch/pkg/generated/clientset/versioned/fake"
@@ -303,159 +299,6 @@ func TestTolerantWatchStops(t *testing.T) {
 	}
 }
 
-// Who asks whether an object is bad must hear so until the cache has its good
-// version; lists and counts have let go of it before.
-func TestQuarantineHoldsUntilTheCacheHasIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		lw := boundTo(t, gadgetClientNone(t))
-		q := lw.quarantine
-		var told []string
-		q.listeners.add(func(key cache.ObjectName, entered bool) { told = append(told, fmt.Sprint(key.Name, " ", entered)) })
-		q.enter(badGadget(t, lw.decoder, wire("x", "u", "100", unfit)))
-		key := cache.NewObjectName("ns", "x")
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		if !q.leave(key, "101") || q.leave(key, "101") {
-			t.Error("leaves once")
-		}
-		q.settle(ctx)
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if _, bad := q.get(key); !bad || len(q.all()) != 0 || len(told) != 1 {
-			t.Errorf("before the cache has it: bad %v, records %d, told %q", bad, len(q.all()), told)
-		}
-		q.store.Bookmark("101")
-		if _, bad := q.get(key); bad {
-			t.Error("the cache has it, and it still counts as bad")
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if diff := cmp.Diff([]string{"x true", "x false"}, told); diff != "" {
-			t.Error(diff)
-		}
-		// A store that cannot tell does not hold it for ever.
-		q.enter(badGadget(t, lw.decoder, wire("x", "u", "102", unfit)))
-		q.leave(key, "999")
-		q.settle(ctx)
-		time.Sleep(2 * catchUpTimeout)
-		synctest.Wait()
-		if _, bad := q.get(key); bad {
-			t.Error("held for ever")
-		}
-	})
-}
-
-// What the Reflector has been given may still be on its way to the store when it
-// lists again: a good version that is not there yet stands in all the same.
-func TestStageWaitsForTheStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		lw := boundTo(t, gadgetClientNone(t))
-		q := lw.quarantine
-		q.store.Bookmark("100")
-		go func() {
-			time.Sleep(time.Second)
-			if err := q.store.Add(heldGadget("x", "u", "101")); err != nil {
-				t.Error(err)
-			}
-			q.store.Bookmark("101")
-		}()
-		s := q.stage(t.Context(), "ns", "101")
-		if s.resolve(item{bad: badGadget(t, lw.decoder, wire("x", "u", "102", unfit))}) == nil {
-			t.Error("left out: the relist would report a delete")
-		}
-		if began := time.Now(); q.stage(t.Context(), "ns", "103") == nil || time.Since(began) < catchUpTimeout {
-			t.Error("did not wait")
-		}
-	})
-}
-
-func gadgetClientNone(t testing.TB) rest.Interface {
-	t.Helper()
-	client, err := rest.RESTClientFor(&rest.Config{Host: "http://127.0.0.1:1", APIPath: "/apis", ContentConfig: rest.ContentConfig{GroupVersion: &gadgetVersion, NegotiatedSerializer: scheme.Codecs.WithoutConversion()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
-}
-
-// 10,000 bad objects: a few log lines, reminders every 10 minutes, bounded memory.
-func TestQuarantineIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		lw := boundTo(t, gadgetClientNone(t))
-		q := lw.quarantine
-		logger := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true)))
-		log := func() string { return logger.GetSink().(ktesting.Underlier).GetBuffer().String() }
-		q.log.logTo(logger)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go q.log.remind(ctx, q.all)
-
-		var labels []string
-		for n := range maxBadFields {
-			labels = append(labels, fmt.Sprintf(`"%s%d":[%q]`, strings.Repeat("k", 2000), n, strings.Repeat("v", 2000)))
-		}
-		wide := `{"labels":{` + strings.Join(labels, ",") + `}}`
-		s := q.stage(ctx, "ns", "")
-		wideItem := badGadget(t, lw.decoder, wire("x", "u", "1", wide))
-		for n := range 10000 {
-			b := *wideItem
-			b.meta.Name = fmt.Sprintf("x%d", n)
-			s.resolve(item{bad: &b})
-		}
-		s.commit(ctx, "200")
-		bytes := 0
-		for _, r := range q.all() {
-			for _, f := range r.Fields {
-				bytes += len(f.Path) + len(f.Value) + len(f.GoType) + len(f.Reason)
-			}
-			bytes += len(r.Error) + len(strings.Join(r.Fix, ""))
-			if len(r.Fields) == 0 {
-				t.Fatal("no field")
-			}
-		}
-		if bytes > 30<<20 {
-			t.Errorf("%d MB of text", bytes>>20)
-		}
-		if n := strings.Count(log(), "\n"); n != 1 || !strings.Contains(log(), "objects=10000") {
-			t.Errorf("want one line for all, got %d:\n%.2000s", n, log())
-		}
-		time.Sleep(remindAfter + time.Second)
-		synctest.Wait()
-		if n := strings.Count(log(), "\n"); n != 2 {
-			t.Errorf("after 10 min: %d lines", n)
-		}
-
-		// Three of them last, then one is written without end, bad in another way
-		// each time.
-		s = q.stage(ctx, "ns", "")
-		for n := range 3 {
-			s.resolve(item{bad: badGadget(t, lw.decoder, wire(fmt.Sprintf("y%d", n), "u", "201", unfit))})
-		}
-		s.commit(ctx, "300")
-		q.store.Bookmark("300")
-		time.Sleep(time.Second)
-		synctest.Wait()
-		before := strings.Count(log(), "it is set aside")
-		if before != 3 {
-			t.Errorf("%d lines of single objects, want 3:\n%s", before, log())
-		}
-		for n := range 1000 {
-			q.enter(badGadget(t, lw.decoder, wire("y0", "u", fmt.Sprint(400+n), fmt.Sprintf(`{"interval":"%dd"}`, n))))
-		}
-		if got := strings.Count(log(), "it is set aside"); got > maxLogged+1 {
-			t.Errorf("%d lines of single objects", got)
-		}
-		before = strings.Count(log(), "it is set aside")
-		time.Sleep(remindAfter)
-		synctest.Wait()
-		if got := strings.Count(log(), "it is set aside"); got != before+3 {
-			t.Errorf("reminded of %d objects, want 3", got-before)
-		}
-		cancel()
-		synctest.Wait()
-	})
-}
-
 func TestTolerantBadInput(t *testing.T) {
 	client := gadgetClientNone(t)
 	for name, test := range map[string]struct {
@@ -483,4 +326,13 @@ func TestTolerantBadInput(t *testing.T) {
 	if _, err := lw.WatchWithContext(t.Context(), metav1.ListOptions{}); err == nil {
 		t.Error("watched without an informer")
 	}
+}
+
+func gadgetClientNone(t testing.TB) rest.Interface {
+	t.Helper()
+	client, err := rest.RESTClientFor(&rest.Config{Host: "http://127.0.0.1:1", APIPath: "/apis", ContentConfig: rest.ContentConfig{GroupVersion: &gadgetVersion, NegotiatedSerializer: scheme.Codecs.WithoutConversion()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
 }
