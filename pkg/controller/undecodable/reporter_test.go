@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,7 +85,9 @@ func TestReportsOnceAndOnTransitionsOnly(t *testing.T) {
 		expect("Warning Undecodable")
 
 		time.Sleep(time.Second)
-		f.with(s.k, func(_ *object, r *informer.Quarantined) { r.Fields[0].Value = `"2"` })
+		f.with(s.k, func(_ *object, r *informer.Quarantined) {
+			r.Fields = []informer.BadField{{Path: "spec.drainTimeout", Value: `"2"`}}
+		})
 		s.pass(r, write) // bad in another way: no transition
 		expect("")
 
@@ -276,7 +279,7 @@ func TestManyAreBounded(t *testing.T) {
 				return controller.Result{}, nil
 			}
 		})
-		passes := 0
+		var passes atomic.Int64
 		c, err := controller.New(controller.Config{
 			Name: "test", Workers: 1, Frozen: r, Keys: func() []cache.ObjectName { return keys },
 			Reconciler: controller.ReconcilerFunc(func(context.Context, cache.ObjectName) (controller.Result, error) {
@@ -286,7 +289,7 @@ func TestManyAreBounded(t *testing.T) {
 			Gate: func(cache.ObjectName) controller.Verdict {
 				return controller.Verdict{State: controller.Frozen, Reason: "spec.drainTimeout"}
 			},
-			Observe: func(controller.Class, time.Duration) { passes++ },
+			Observe: func(controller.Class, time.Duration) { passes.Add(1) },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -305,7 +308,7 @@ func TestManyAreBounded(t *testing.T) {
 		for range 200 {
 			f.with(keys[500], func(o *object, r *informer.Quarantined) {
 				o.resourceVersion++
-				r.Fields[0].Value = fmt.Sprint(o.resourceVersion)
+				r.Fields = []informer.BadField{{Path: "spec.drainTimeout", Value: fmt.Sprint(o.resourceVersion)}} // records are shared
 			})
 			f.catchUp(keys[500])
 			c.Enqueue(controller.Normal, keys[500])
@@ -340,7 +343,7 @@ func TestManyAreBounded(t *testing.T) {
 		if got := len(strings.Split(reasons(events), ", ")); got > n {
 			t.Errorf("%d Events for %d objects", got, n)
 		}
-		t.Logf("%d passes", passes)
+		t.Logf("%d passes", passes.Load())
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
