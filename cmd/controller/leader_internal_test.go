@@ -654,9 +654,13 @@ func TestNeverTwoFencesOpen(t *testing.T) {
 						return hanging(ctx, "", "")
 					case p < 0.8: // carried out, answer lost
 						return true, errUnreachable
-					default: // late
-						time.Sleep(time.Duration(draw() * float64(3*time.Second)))
-						return false, nil
+					default: // late, and carried out all the same if nobody waits any more
+						select {
+						case <-time.After(time.Duration(draw() * float64(3*time.Second))):
+							return false, nil
+						case <-ctx.Done():
+							return true, ctx.Err()
+						}
 					}
 				})
 				for range 60 {
