@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/flowcontrol"
 )
 
 // loadConfig returns how to reach the API server. It sends no request: one that
@@ -38,10 +39,12 @@ func loadConfig(kubeconfig string) (*rest.Config, error) {
 }
 
 // clientConfig copies config for one user of the API server: a name in its audit
-// log and its flow control, and a limiter that is shared with nobody else.
+// log and its flow control, and a limiter that is shared with nobody else. All
+// clients made of the copy share that limiter; with a rate alone each clientset would
+// make one of its own.
 func clientConfig(config *rest.Config, name string, qps float64, burst int) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.UserAgent = name + "/" + buildVersion()
-	config.RateLimiter, config.QPS, config.Burst = nil, float32(qps), burst
+	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(float32(qps), burst)
 	return config
 }

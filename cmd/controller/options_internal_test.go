@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/steadwatch/steadwatch/pkg/generated/clientset/versioned"
 )
 
 func TestRefusedFlags(t *testing.T) {
@@ -149,7 +152,12 @@ func TestKubeconfigTimeout(t *testing.T) {
 		t.Errorf("host %q, timeout %s", config.Host, config.Timeout)
 	}
 	first, second := clientConfig(config, "steadwatch", 5, 10), clientConfig(config, "steadwatch-webapp", 50, 100)
-	if first.UserAgent == second.UserAgent || first.RateLimiter != nil || second.RateLimiter != nil {
+	if first.UserAgent == second.UserAgent || first.RateLimiter == second.RateLimiter {
 		t.Error("two users of the API server share a name or a limiter")
+	}
+	// One user has several clientsets, and one limit.
+	a, b := kubernetes.NewForConfigOrDie(first), versioned.NewForConfigOrDie(first)
+	if l := a.AppsV1().RESTClient().GetRateLimiter(); l == nil || l != b.PlatformV1alpha1().RESTClient().GetRateLimiter() {
+		t.Error("two clientsets of one user have a limiter each: the user has twice its rate")
 	}
 }
