@@ -169,12 +169,13 @@ func (c *Controller) forget(key cache.ObjectName) {
 }
 
 // reconcileChildren does the Service even if the Deployment cannot be done, and
-// reports both.
+// reports both. In a namespace that is being deleted one refusal is enough.
 func (c *Controller) reconcileChildren(ctx context.Context, app *v1alpha1.WebApp, live bool) observed {
 	var seen observed
-	seen.err = errors.Join(
-		c.reconcileDeployment(ctx, app, live, &seen),
-		c.reconcileService(ctx, app, live, &seen))
+	seen.err = c.reconcileDeployment(ctx, app, live, &seen)
+	if !namespaceTerminating(seen.err) {
+		seen.err = errors.Join(seen.err, c.reconcileService(ctx, app, live, &seen))
+	}
 	return seen
 }
 
