@@ -12,11 +12,11 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/steadwatch/steadwatch/hack/controlplane"
+	"github.com/steadwatch/steadwatch/hack/install"
 )
 
 func main() {
@@ -24,7 +24,7 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	root, err := moduleRoot()
+	root, err := install.Root()
 	if err == nil {
 		err = run(ctx, root, *once, narrator{out: os.Stdout, start: time.Now()})
 	}
@@ -44,22 +44,4 @@ func run(ctx context.Context, root string, once bool, n narrator) error {
 	}
 	defer cp.Stop()
 	return tell(ctx, cp, root, once, n)
-}
-
-// moduleRoot is the folder that holds manifests/, at or above the current one.
-func moduleRoot() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "manifests", "base", "kustomization.yaml")); err == nil {
-			return dir, nil
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return "", fmt.Errorf("run it inside a checkout of Steadwatch: no manifests/base above the current folder")
-		}
-		dir = parent
-	}
 }

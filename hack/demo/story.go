@@ -1,14 +1,10 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -17,11 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
-	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/steadwatch/steadwatch/hack/controlplane"
+	"github.com/steadwatch/steadwatch/hack/install"
 	platform "github.com/steadwatch/steadwatch/pkg/apis/platform/v1alpha1"
 	"github.com/steadwatch/steadwatch/pkg/generated/clientset/versioned"
 )
@@ -82,55 +77,21 @@ func tell(ctx context.Context, cp *controlplane.ControlPlane, root string, once 
 
 func (s *story) kubectl() string { return s.cp.Binary("kubectl") }
 
-// install applies what `kubectl apply -k manifests` would, but for the
-// Deployment: without a container runtime the controller runs as a process.
 func (s *story) install(ctx context.Context) error {
 	s.step("Installing the CRDs, the ServiceAccount and its RBAC rules, as `kubectl apply -k manifests` does.",
 		"All but the Deployment: there is no container runtime here, so the controller will be a local process.")
-	var all, failed bytes.Buffer
-	kustomize := exec.CommandContext(ctx, s.kubectl(), "kustomize", filepath.Join(s.root, "manifests"))
-	kustomize.Stdout, kustomize.Stderr = &all, &failed
-	if err := kustomize.Run(); err != nil {
-		return fmt.Errorf("kubectl kustomize manifests: %w: %s", err, failed.String())
-	}
-	var wanted bytes.Buffer
-	documents := yaml.NewYAMLReader(bufio.NewReader(&all))
-	for {
-		document, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return fmt.Errorf("read the manifests: %w", err)
-		}
-		var object metav1.PartialObjectMetadata
-		if err := sigsyaml.Unmarshal(document, &object); err != nil {
-			return fmt.Errorf("read the manifests: %w", err)
-		}
-		switch object.Kind {
-		case "Deployment", "PodDisruptionBudget":
-		default:
-			fmt.Fprintf(&wanted, "---\n%s\n", document)
-		}
-	}
-	return s.cp.Apply(ctx, wanted.Bytes())
+	return install.Manifests(ctx, s.cp, s.root)
 }
 
 func (s *story) startController(ctx context.Context) error {
 	s.step("Compiling and starting the controller under that ServiceAccount, not as admin.",
 		"It takes the Lease steadwatch-system/steadwatch first: only the leader reconciles.")
-	binary := filepath.Join(s.cp.Dir(), "controller")
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/controller")
-	build.Dir = s.root
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build ./cmd/controller: %w\n%s", err, out)
-	}
-	credentials, err := s.cp.ServiceAccountConfig(ctx, "steadwatch-system", "steadwatch")
+	binary, err := install.Binary(ctx, s.root, s.cp.Dir())
 	if err != nil {
 		return err
 	}
-	kubeconfig := filepath.Join(s.cp.Dir(), "controller.kubeconfig")
-	if err := s.cp.WriteKubeconfig(kubeconfig, credentials); err != nil {
+	kubeconfig, err := install.Kubeconfig(ctx, s.cp)
+	if err != nil {
 		return err
 	}
 	health, err := freeAddress()
@@ -138,13 +99,13 @@ func (s *story) startController(ctx context.Context) error {
 		return err
 	}
 	s.controller, err = s.cp.StartProgram("controller", binary,
-		"--kubeconfig="+kubeconfig, "--leader-election-namespace=steadwatch-system",
+		"--kubeconfig="+kubeconfig, "--leader-election-namespace="+install.Namespace,
 		"--health-probe-bind-address="+health, "--metrics-bind-address=0", "--debug-bind-address=0")
 	if err != nil {
 		return err
 	}
 	return s.until(ctx, "the controller to hold the Lease", func(ctx context.Context) (string, bool, error) {
-		lease, err := s.kube.CoordinationV1().Leases("steadwatch-system").Get(ctx, "steadwatch", metav1.GetOptions{})
+		lease, err := s.kube.CoordinationV1().Leases(install.Namespace).Get(ctx, "steadwatch", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return "no Lease yet", false, nil
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/steadwatch/steadwatch/hack/controlplane"
+	"github.com/steadwatch/steadwatch/hack/install"
 )
 
 // instance is one run of the controller.
@@ -28,7 +29,7 @@ var serving = regexp.MustCompile(`"Serving" flag="(metrics|debug)-bind-address" 
 func startController(ctx context.Context, cp *controlplane.ControlPlane, name, binary, kubeconfig string, flags []string) (*instance, error) {
 	began := time.Now()
 	program, err := cp.StartProgram(name, binary, append([]string{
-		"--kubeconfig=" + kubeconfig, "--leader-election-namespace=" + systemNamespace,
+		"--kubeconfig=" + kubeconfig, "--leader-election-namespace=" + install.Namespace,
 		"--health-probe-bind-address=0", "--metrics-bind-address=127.0.0.1:0", "--debug-bind-address=127.0.0.1:0",
 	}, flags...)...)
 	if err != nil {

@@ -15,11 +15,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/steadwatch/steadwatch/hack/controlplane"
+	"github.com/steadwatch/steadwatch/hack/install"
 	platform "github.com/steadwatch/steadwatch/pkg/apis/platform/v1alpha1"
 	"github.com/steadwatch/steadwatch/pkg/generated/clientset/versioned"
 )
 
-const controllerUser = "system:serviceaccount:" + systemNamespace + ":steadwatch"
+const controllerUser = "system:serviceaccount:" + install.Namespace + ":steadwatch"
 
 // phase is what one run of the controller did.
 type phase struct {
@@ -53,19 +54,19 @@ type results struct {
 // measure needs a control plane of its own.
 func measure(ctx context.Context, cp *controlplane.ControlPlane, o options, out io.Writer) (*results, error) {
 	say := func(format string, args ...any) { fmt.Fprintf(out, "scale: "+format+"\n", args...) }
-	root, err := moduleRoot()
+	root, err := install.Root()
 	if err != nil {
 		return nil, err
 	}
-	if err := install(ctx, cp, root); err != nil {
+	if err := install.Manifests(ctx, cp, root); err != nil {
 		return nil, err
 	}
 	say("compiling the controller")
-	binary, err := build(ctx, cp, root)
+	binary, err := install.Binary(ctx, root, cp.Dir())
 	if err != nil {
 		return nil, err
 	}
-	credentials, err := kubeconfig(ctx, cp)
+	credentials, err := install.Kubeconfig(ctx, cp)
 	if err != nil {
 		return nil, err
 	}

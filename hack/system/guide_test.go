@@ -221,7 +221,7 @@ func (w *world) podNames() []string {
 }
 
 // R65: an owner is in the namespace of what it owns; the garbage collector, which
-// deletes what breaks that rule, started anew finds nothing to do.
+// deletes what breaks that rule, finds nothing to do.
 func TestOwnersAreInTheSameNamespace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

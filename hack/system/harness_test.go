@@ -1,15 +1,8 @@
 package system_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -18,18 +11,17 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
-	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/steadwatch/steadwatch/hack/controlplane"
 	"github.com/steadwatch/steadwatch/hack/faultproxy"
+	"github.com/steadwatch/steadwatch/hack/install"
 	"github.com/steadwatch/steadwatch/pkg/generated/clientset/versioned"
 )
 
 const (
 	root          = "../.."
-	systemName    = "steadwatch-system"
+	systemName    = install.Namespace
 	user          = "system:serviceaccount:" + systemName + ":steadwatch"
 	leaseRoleName = "steadwatch-leases"
 
@@ -60,50 +52,14 @@ var installed struct {
 	err    error
 }
 
-func install(ctx context.Context, cp *controlplane.ControlPlane) {
-	if installed.err = applyManifests(ctx, cp); installed.err != nil {
-		return
-	}
-	if installed.binary = os.Getenv("STEADWATCH_CONTROLLER"); installed.binary != "" {
+func installAll(ctx context.Context, cp *controlplane.ControlPlane) {
+	if installed.err = install.Manifests(ctx, cp, root); installed.err != nil {
 		return
 	}
 	if installed.dir, installed.err = os.MkdirTemp("", "steadwatch-system-test-"); installed.err != nil {
 		return
 	}
-	installed.binary = filepath.Join(installed.dir, "controller")
-	build := exec.CommandContext(ctx, "go", "build", "-o", installed.binary, "./cmd/controller")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		installed.err = fmt.Errorf("compile the controller: %w\n%s", err, out)
-	}
-}
-
-// applyManifests applies what `kubectl apply -k manifests` would, but for what runs
-// containers.
-func applyManifests(ctx context.Context, cp *controlplane.ControlPlane) error {
-	var all, failed, wanted bytes.Buffer
-	kustomize := exec.CommandContext(ctx, cp.Binary("kubectl"), "kustomize", filepath.Join(root, "manifests"))
-	kustomize.Stdout, kustomize.Stderr = &all, &failed
-	if err := kustomize.Run(); err != nil {
-		return fmt.Errorf("kubectl kustomize manifests: %w: %s", err, failed.String())
-	}
-	documents := yaml.NewYAMLReader(bufio.NewReader(&all))
-	for {
-		document, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			return cp.Apply(ctx, wanted.Bytes())
-		}
-		if err != nil {
-			return fmt.Errorf("read the manifests: %w", err)
-		}
-		var object metav1.PartialObjectMetadata
-		if err := sigsyaml.Unmarshal(document, &object); err != nil {
-			return fmt.Errorf("read the manifests: %w", err)
-		}
-		if object.Kind != "Deployment" && object.Kind != "PodDisruptionBudget" {
-			fmt.Fprintf(&wanted, "---\n%s\n", document)
-		}
-	}
+	installed.binary, installed.err = install.Binary(ctx, root, installed.dir)
 }
 
 // world is an installation that works in one namespace, and an administrator's view
@@ -130,7 +86,7 @@ func newWorldIn(t *testing.T, namespace string) *world {
 	t.Helper()
 	cp := plane.ForTest(t)
 	// Not the test's context: others use it after this test.
-	installed.once.Do(func() { install(context.Background(), cp) })
+	installed.once.Do(func() { installAll(context.Background(), cp) })
 	if installed.err != nil {
 		t.Fatal(installed.err)
 	}

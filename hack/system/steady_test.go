@@ -37,7 +37,7 @@ func TestSteadyStateWritesNothing(t *testing.T) {
 	if passes := p.passes(); passes < float64(n) {
 		t.Errorf("the next process made %g passes over %d objects", passes, n)
 	}
-	p = p.restarts(nil)
+	p.restarts(nil)
 	w.pass(span - span/2)
 	if counts := w.writes(since); len(counts) > 0 {
 		t.Errorf("writes by the controller with %d WebApps that nobody changed, in %s with two restarts: %v", n, span, counts)
