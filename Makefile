@@ -18,6 +18,14 @@ demo: ## from nothing to a Ready WebApp on a private control plane; Ctrl-C clean
 test: ## all tests, on a real API server (built first: about 15 minutes once)
 	hack/test.sh
 
+.PHONY: test-long
+test-long: ## the full lengths of what the tests shorten, an hour or so
+	STEADWATCH_LONG=1 hack/test.sh -timeout 90m ./cmd/controller ./hack/system
+
+.PHONY: bench
+bench: ## what docs/measurements.md shows: 5,000 WebApps from nothing
+	hack/bench.sh
+
 .PHONY: verify
 verify: ## format, vet, staticcheck, imports, generated files, manifests
 	hack/verify.sh
