@@ -28,11 +28,10 @@ const (
 )
 
 func main() {
-	os.Exit(realMain(os.Args[1:]))
+	klog.FlushAndExit(klog.ExitFlushTimeout, realMain(os.Args[1:]))
 }
 
 func realMain(args []string) int {
-	defer klog.Flush()
 	o, err := parseOptions(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -58,7 +57,6 @@ func realMain(args []string) int {
 }
 
 func fail(code int, err error) int {
-	klog.Flush()
 	fmt.Fprintln(os.Stderr, "controller:", err)
 	return code
 }
