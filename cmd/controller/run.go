@@ -199,7 +199,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	webAppCaches, err := webAppReconciler.Register(webAppController.Enqueue)
+	webAppCaches, err := webAppReconciler.Register(webAppController)
 	if err != nil {
 		return err
 	}

@@ -124,7 +124,7 @@ func (w *world) start() (stop func()) {
 		}
 		control.Enqueue(controller.Urgent, key)
 	})
-	synced, err := reconciler.Register(control.Enqueue)
+	synced, err := reconciler.Register(control)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package webapp
 import (
 	"fmt"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -40,37 +41,57 @@ func (c *Controller) Keys() []cache.ObjectName {
 	return keys
 }
 
-// Enqueue is called by handlers. It must not block.
-type Enqueue = func(controller.Lane, ...cache.ObjectName)
-
-// Register adds handlers that call enqueue to the four informers. The caches may be
-// relied on once everything returned is done.
-func (c *Controller) Register(enqueue Enqueue) ([]cache.DoneChecker, error) {
-	var synced []cache.DoneChecker
-	for _, add := range []func() (cache.ResourceEventHandlerRegistration, error){
-		func() (cache.ResourceEventHandlerRegistration, error) {
-			return c.cfg.WebApps.AddHandler(webAppHandlers(enqueue))
-		},
-		func() (cache.ResourceEventHandlerRegistration, error) {
-			return addChildHandlers(c, c.cfg.Deployments, enqueue)
-		},
-		func() (cache.ResourceEventHandlerRegistration, error) {
-			return addChildHandlers(c, c.cfg.Services, enqueue)
-		},
-		func() (cache.ResourceEventHandlerRegistration, error) {
-			return c.cfg.ConfigMaps.AddHandler(c.configMapHandlers(enqueue))
-		},
-	} {
-		registration, err := add()
-		if err != nil {
-			return nil, fmt.Errorf("webapp controller: %w", err)
-		}
-		synced = append(synced, registration.HasSyncedChecker())
-	}
-	return synced, nil
+// Queue is what handlers enqueue to: a controller.Controller.
+type Queue interface {
+	Enqueue(lane controller.Lane, keys ...cache.ObjectName)
+	// Protect calls f, contains a panic in it and makes up for it by a pass over key.
+	Protect(origin string, key cache.ObjectName, f func()) bool
 }
 
-func webAppHandlers(enqueue Enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.WebApp] {
+type enqueue = func(controller.Lane, ...cache.ObjectName)
+
+// Register adds handlers that enqueue to q to the four informers. The caches may be
+// relied on once everything returned is done.
+func (c *Controller) Register(q Queue) ([]cache.DoneChecker, error) {
+	webApps, err := addHandlers(q, c.cfg.WebApps, "WebApps", webAppHandlers(q.Enqueue))
+	if err != nil {
+		return nil, err
+	}
+	deployments, err := addHandlers(q, c.cfg.Deployments, "WebApps by Deployment", childHandlers[*appsv1.Deployment](c, q.Enqueue))
+	if err != nil {
+		return nil, err
+	}
+	services, err := addHandlers(q, c.cfg.Services, "WebApps by Service", childHandlers[*corev1.Service](c, q.Enqueue))
+	if err != nil {
+		return nil, err
+	}
+	configMaps, err := addHandlers(q, c.cfg.ConfigMaps, "WebApps by ConfigMap", c.configMapHandlers(q.Enqueue))
+	if err != nil {
+		return nil, err
+	}
+	return []cache.DoneChecker{webApps, deployments, services, configMaps}, nil
+}
+
+func addHandlers[T cache.Object](q Queue, to *informer.Informer[T], origin string, h cache.TypedResourceEventHandlerDetailedFuncs[T]) (cache.DoneChecker, error) {
+	registration, err := to.AddHandler(protected(q, origin, h))
+	if err != nil {
+		return nil, fmt.Errorf("webapp controller: %w", err)
+	}
+	return registration.HasSyncedChecker(), nil
+}
+
+// protected handlers lose no event to a panic: the WebApp of the object's name, which
+// for a child is its owner, is looked at all the same.
+func protected[T cache.Object](q Queue, origin string, h cache.TypedResourceEventHandlerDetailedFuncs[T]) cache.TypedResourceEventHandlerDetailedFuncs[T] {
+	name := func(o T) cache.ObjectName { return cache.NewObjectName(o.GetNamespace(), o.GetName()) }
+	return cache.TypedResourceEventHandlerDetailedFuncs[T]{
+		AddFunc:    func(o T, initial bool) { q.Protect(origin, name(o), func() { h.AddFunc(o, initial) }) },
+		UpdateFunc: func(old, o T) { q.Protect(origin, name(o), func() { h.UpdateFunc(old, o) }) },
+		DeleteFunc: func(o cache.DeletedObject[T]) { q.Protect(origin, o.GetObjectName(), func() { h.DeleteFunc(o) }) },
+	}
+}
+
+func webAppHandlers(enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.WebApp] {
 	return cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.WebApp]{
 		AddFunc: func(app *v1alpha1.WebApp, initial bool) {
 			lane := controller.Urgent
@@ -105,9 +126,9 @@ func initialLane(initial bool) controller.Lane {
 	return controller.Normal
 }
 
-func addChildHandlers[T object](c *Controller, children *informer.Informer[T], enqueue Enqueue) (cache.ResourceEventHandlerRegistration, error) {
+func childHandlers[T object](c *Controller, enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[T] {
 	var none T
-	return children.AddHandler(cache.TypedResourceEventHandlerDetailedFuncs[T]{
+	return cache.TypedResourceEventHandlerDetailedFuncs[T]{
 		AddFunc: func(child T, initial bool) { enqueue(initialLane(initial), c.concerned(child)...) },
 		UpdateFunc: func(old, child T) {
 			// The old owner has lost a child, the new one has got one.
@@ -120,7 +141,7 @@ func addChildHandlers[T object](c *Controller, children *informer.Informer[T], e
 			}
 			enqueue(controller.Normal, c.concerned(child.OptionalObj)...)
 		},
-	})
+	}
 }
 
 // concerned returns the WebApps that own a child, and the one whose child's place
@@ -152,7 +173,7 @@ func isWebApp(owner *metav1.OwnerReference) bool {
 	return err == nil && gv.Group == v1alpha1.SchemeGroupVersion.Group && owner.Kind == kind
 }
 
-func (c *Controller) configMapHandlers(enqueue Enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*corev1.ConfigMap] {
+func (c *Controller) configMapHandlers(enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*corev1.ConfigMap] {
 	return cache.TypedResourceEventHandlerDetailedFuncs[*corev1.ConfigMap]{
 		AddFunc: func(cm *corev1.ConfigMap, initial bool) { enqueue(initialLane(initial), c.users(nameOf(cm))...) },
 		UpdateFunc: func(old, cm *corev1.ConfigMap) {

@@ -138,7 +138,7 @@ func (w *world) start(o options) *process {
 	if err != nil {
 		w.Fatal(err)
 	}
-	synced, err := p.webApp.Register(p.control.Enqueue)
+	synced, err := p.webApp.Register(p.control)
 	if err != nil {
 		w.Fatal(err)
 	}
