@@ -10,7 +10,9 @@
 //     notes when it last heard something and classifies what goes wrong
 //     (listwatch.go, state.go). A kind that cannot be listed is a state with a
 //     name, a reason and a way out. It is retried, quietly; no other kind
-//     waits for it and the process stays up.
+//     waits for it and the process stays up. If it comes of one stored object
+//     that the server cannot read, Snapshot.Suspect says which, as far as that can
+//     be found (unlistable.go).
 //   - Where it is asked for, item by item decoding: [Tolerant] (tolerant.go). One
 //     object that does not fit its Go type is set aside and stops nothing; client-go
 //     would fail the whole list (decode.go, fields.go, quarantine.go).
@@ -76,6 +78,10 @@
 // A last good version that stands in goes through Config.Transform again, and
 // handlers see it as an update with an unchanged resource version, as every object
 // of a relist.
+//
+// While the API server cannot decode a stored object, watches that were open before
+// stay open and silent, and nothing here tells that from a kind that nobody changes
+// until the server ends them.
 //
 // What Tolerant lists does not show in client-go's request latency metric, as no
 // watch does; it does in its request count.

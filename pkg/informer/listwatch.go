@@ -77,7 +77,16 @@ type listWatch struct {
 	stopped  bool
 	inflight sync.WaitGroup // calls and streams; Add only under mu
 	counts   counts
+	behind   bool // the last WatchList told of a watch cache that is behind
 }
+
+// errBehind is what the Reflector gets in place of a WatchList if the API server's
+// watch cache does not get on, for example because of one stored object that it
+// cannot decode: the WatchList before has ended with "Too large resource version" in
+// its stream, or this one was refused with 429 and that object. The Reflector would
+// try the same for ever and tell nobody (client-go 0.37). An error without a class
+// makes it LIST from etcd, which works or says what is wrong.
+var errBehind = errors.New("the API server's watch cache is behind its storage")
 
 // counts is what listWatch has seen so far.
 type counts struct {
@@ -153,6 +162,9 @@ func (l *listWatch) WatchWithContext(ctx context.Context, opts metav1.ListOption
 		if opts.SendInitialEvents == nil {
 			return nil, err // the Reflector waits, and heeds its context
 		}
+		if reason := classify(err); reason == Corrupt || reason == Conversion {
+			return nil, errBehind // a 429 that more patience does not help
+		}
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -162,6 +174,9 @@ func (l *listWatch) WatchWithContext(ctx context.Context, opts metav1.ListOption
 }
 
 func (l *listWatch) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	if opts.SendInitialEvents != nil && l.wasBehind() {
+		return nil, errBehind
+	}
 	if !l.enter(func(c *counts) { c.watches++ }) {
 		return nil, errStopped
 	}
@@ -188,7 +203,16 @@ func (l *listWatch) watch(ctx context.Context, opts metav1.ListOptions) (watch.I
 func (l *listWatch) watchFailed(ctx context.Context, _ *cache.Reflector, err error) {
 	if ctx.Err() == nil {
 		l.condition.failed(err)
+		l.find(ctx, err)
 	}
+}
+
+func (l *listWatch) wasBehind() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was := l.behind
+	l.behind = false
+	return was
 }
 
 // enter begins a call or a stream, which ends with inflight.Done.
@@ -234,6 +258,9 @@ func (l *listWatch) saw(event watch.Event, initial bool) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if event.Type == watch.Error && initial {
+		l.behind = apierrors.HasStatusCause(apierrors.FromObject(event.Object), metav1.CauseTypeResourceVersionTooLarge)
+	}
 	l.counts.events[event.Type]++
 	l.counts.heard = time.Now()
 	if resourceVersion != "" && !initial {

@@ -16,6 +16,10 @@ type Snapshot struct {
 	// Reason, and the server's words cut to 512 bytes, if Unlistable.
 	Reason  Reason `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
+	// Suspect is the stored object that keeps the API server from listing, where
+	// that is known: its namespace and name, several of them with commas between,
+	// or in words after which one it comes. For people only.
+	Suspect string `json:"suspect,omitempty"`
 	// Since when it has been in State for that Reason. Zero before Run.
 	Since time.Time `json:"since,omitzero"`
 	// Objects in the local copy.
@@ -84,7 +88,7 @@ func aggregate(parts []Snapshot) Snapshot {
 	for _, p := range parts {
 		worse := badness[p.State] - badness[whole.State]
 		if worse > 0 || worse == 0 && (whole.Since.IsZero() || p.Since.Before(whole.Since)) {
-			whole.State, whole.Reason, whole.Message, whole.Since = p.State, p.Reason, p.Message, p.Since
+			whole.State, whole.Reason, whole.Message, whole.Suspect, whole.Since = p.State, p.Reason, p.Message, p.Suspect, p.Since
 		}
 		whole.Objects += p.Objects
 		whole.Lists += p.Lists

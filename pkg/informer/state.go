@@ -41,9 +41,11 @@ const (
 	Unreachable  Reason = "unreachable"
 	Throttled    Reason = "throttled"
 	Conversion   Reason = "conversion"
-	Expired      Reason = "expired"
-	ServerError  Reason = "server error"
-	Other        Reason = "other"
+	// Corrupt: the API server cannot decode an object that etcd holds.
+	Corrupt     Reason = "corrupt object"
+	Expired     Reason = "expired"
+	ServerError Reason = "server error"
+	Other       Reason = "other"
 )
 
 const (
@@ -60,6 +62,8 @@ const (
 func classify(err error) Reason {
 	var netErr net.Error
 	switch {
+	case mentionsCorruption(err):
+		return Corrupt
 	// A broken conversion has no status reason of its own: the API server
 	// passes the words of its apiextensions converter on, mostly as a 500.
 	case mentionsConversion(err):
@@ -114,7 +118,10 @@ func remedy(reason Reason, resource schema.GroupVersionResource, namespace strin
 	case Throttled:
 		return "check the API server's load and its FlowSchemas and PriorityLevelConfigurations"
 	case Conversion:
-		return fmt.Sprintf("repair the conversion webhook of the CRD of %s, or the stored object that the message names", resource.GroupResource())
+		return fmt.Sprintf("repair the conversion webhook of the CRD of %s, or serve the version that the object is stored in again: kubectl can neither read nor patch what cannot be converted", resource.GroupResource())
+	case Corrupt:
+		return fmt.Sprintf("repair the value of that object of %s in etcd or from a backup: kubectl can neither read nor patch it. "+
+			"What is left to an administrator otherwise is to delete it with the option ignoreStoreReadErrorWithClusterBreakingPotential, which runs no finalizer (KEP-3926)", resource.GroupResource())
 	case Expired:
 		return "none needed unless it lasts: then check the API server's etcd"
 	case ServerError:
@@ -157,6 +164,9 @@ type condition struct {
 	logger   klog.Logger
 	reason   Reason // "" while nothing is wrong
 	message  string
+	suspect  string               // the stored object that it comes of, if known
+	tries    int                  // failed alike since since
+	walkedAt time.Time            // when it was looked for by a walk
 	since    time.Time            // of this state and reason
 	named    map[Reason]time.Time // when each was logged last
 	spoken   bool                 // something was logged since the last success
@@ -180,13 +190,22 @@ func (c *condition) failed(err error) {
 	news := c.reason == "" && now.Sub(c.healedAt) >= healthyAfter
 	if c.reason != reason {
 		c.reason, c.since = reason, now
+		c.suspect, c.tries, c.walkedAt = "", 0, time.Time{}
 	}
 	c.message = words(err)
+	c.tries++
+	if named := suspects(err, c.resource.GroupResource()); named != "" {
+		c.suspect = named
+	}
 	if !news && now.Sub(c.named[reason]) < remindAfter {
 		return
 	}
 	c.named[reason], c.spoken = now, true
-	c.logger.Error(nil, "Cannot list or watch", "resource", c.resource.GroupResource(), "namespace", c.namespace,
+	logger := c.logger
+	if c.suspect != "" {
+		logger = logger.WithValues("suspect", c.suspect)
+	}
+	logger.Error(nil, "Cannot list or watch", "resource", c.resource.GroupResource(), "namespace", c.namespace,
 		"reason", reason, "message", c.message, "remedy", remedy(reason, c.resource, c.namespace), "since", c.since)
 }
 
@@ -204,6 +223,7 @@ func (c *condition) succeeded() {
 		c.since, c.healedAt = now, now
 	}
 	c.reason, c.message, c.spoken, c.expired = "", "", false, false
+	c.suspect, c.tries, c.walkedAt = "", 0, time.Time{}
 }
 
 func newCondition(resource schema.GroupVersionResource, namespace string) *condition {
@@ -221,7 +241,7 @@ func (c *condition) started(logger klog.Logger) {
 func (c *condition) describe(s *Snapshot, filled bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.Since, s.Reason, s.Message = c.since, c.reason, c.message
+	s.Since, s.Reason, s.Message, s.Suspect = c.since, c.reason, c.message, c.suspect
 	switch {
 	case c.reason != "":
 		s.State = Unlistable
