@@ -3,6 +3,7 @@ package controller_test
 import (
 	"context"
 	"io"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,12 +47,13 @@ func TestFrozenHook(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var first controller.KeyState
+				var first atomic.Pointer[controller.KeyState] // as the second run found it
 				spec, hook := &script{}, &script{}
 				var r *running
 				hook.do = func(ctx context.Context, _ cache.ObjectName, n int) (controller.Result, error) {
 					if n > 1 {
-						first, _ = r.Key(key("a"))
+						state, _ := r.Key(key("a"))
+						first.CompareAndSwap(nil, &state)
 						return controller.Result{}, nil
 					}
 					return tc.answer(ctx)
@@ -66,7 +68,7 @@ func TestFrozenHook(t *testing.T) {
 				sleep(timeout)
 				got := r.state(key("a"))
 				if hook.count(key("a")) > 1 { // it has run again already
-					got = first
+					got = *first.Load()
 				}
 				if got.Class != tc.class || got.Reason != tc.shown || got.Error != tc.failure || got.Attempts != tc.attempts {
 					t.Errorf("%s: shown as %+v", tc.reason, got)
