@@ -62,12 +62,13 @@ const (
 func classify(err error) Reason {
 	var netErr net.Error
 	switch {
-	case mentionsCorruption(err):
-		return Corrupt
 	// A broken conversion has no status reason of its own: the API server
-	// passes the words of its apiextensions converter on, mostly as a 500.
+	// passes the words of its apiextensions converter on, mostly as a 500, or
+	// within those of a corrupt object. It goes first: nothing is wrong in etcd then.
 	case mentionsConversion(err):
 		return Conversion
+	case mentionsCorruption(err):
+		return Corrupt
 	case apierrors.IsForbidden(err):
 		return Forbidden
 	case apierrors.IsUnauthorized(err):

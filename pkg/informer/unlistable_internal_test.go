@@ -158,6 +158,9 @@ func TestSuspectsAreNamedByTheServer(t *testing.T) {
 	if got := classify(apierrors.NewTooManyRequests("StorageError: corrupt object, Code: 7", 1)); got != Corrupt {
 		t.Errorf("a 429 with these words is classified as %q", got)
 	}
+	if got := classify(apierrors.NewInternalError(errors.New("StorageError: corrupt object, Code: 7, Key: /k, ResourceVersion: 0: conversion webhook for x failed"))); got != Conversion {
+		t.Errorf("R17: a webhook's refusal is classified as %q: nothing is wrong in etcd", got)
+	}
 	if got := classify(corrupt("/registry/example.com/widgets/ns/a")); got != Corrupt {
 		t.Errorf("classified as %q", got)
 	}
