@@ -12,7 +12,7 @@ build: ## compile bin/controller
 
 .PHONY: demo
 demo: ## from nothing to a Ready WebApp on a private control plane; Ctrl-C cleans up
-	go run ./hack/demo
+	go build -o bin/demo ./hack/demo && bin/demo
 
 .PHONY: test
 test: ## all tests, on a real API server (built first: about 15 minutes once)
