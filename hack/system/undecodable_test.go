@@ -1,0 +1,236 @@
+package system_test
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/steadwatch/steadwatch/hack/controlplane"
+	"github.com/steadwatch/steadwatch/pkg/apis/platform/v1alpha1"
+)
+
+// An undecodable WebApp that is written 20 times a second costs its kind nothing: no
+// relist, no watch that is opened anew, one report of it, and good ones are served as
+// quickly as before. It can be deleted under that fire.
+func TestUndecodableWrittenOften(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	// Quiet and fire take turns, so that what else the machine does hits both.
+	const slice = 2 * time.Second
+	turns, good := 2, 25
+	if long {
+		turns, good = 30, 50
+	}
+	p := w.start(nil, alone)
+	w.create(newApp("bad"))
+	for i := range good {
+		w.create(newApp(fmt.Sprintf("web-%d", i)))
+	}
+	w.allReady(good + 1)
+	admin := w.plane.Config()
+	admin.WarningHandler = rest.NoWarnings{} // each write is warned of the value that it leaves
+	bad := dynamic.NewForConfigOrDie(admin).Resource(v1alpha1.SchemeGroupVersion.WithResource("webapps")).Namespace(w.namespace)
+	turned := time.Now()
+	w.corrupt("bad", `"drainTimeout":"0s"`, `"drainTimeout":"1"`)
+	w.eventually(patience, "the condition", func() (bool, string) {
+		o, err := bad.Get(t.Context(), "bad", metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+		return slices.ContainsFunc(conditions, func(c any) bool {
+			c2 := c.(map[string]any)
+			return c2["type"] == "Decodable" && c2["status"] == "False"
+		}), fmt.Sprint(conditions)
+	})
+	p.settles()
+	reactions := w.reactions()
+	spent := func() float64 { return p.metric("process_cpu_seconds_total") }
+	const resource = `resource="webapps.platform.tejo.dev"`
+	seen := func() string {
+		return fmt.Sprintf("lists %g, watches %g", p.metric("steadwatch_lists_total", resource), p.metric("steadwatch_watches_total", resource))
+	}
+	before, logged, since := seen(), len(p.Log()), time.Now()
+	stop, writes := make(chan struct{}), 0
+	var firing atomic.Bool
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		tick := time.NewTicker(time.Second / 20)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-t.Context().Done():
+				return
+			case <-tick.C:
+			}
+			if !firing.Load() {
+				continue
+			}
+			_, err := bad.Patch(t.Context(), "bad", types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/beat":"%d"}}}`, writes), metav1.PatchOptions{})
+			if apierrors.IsNotFound(err) {
+				return
+			}
+			if err != nil {
+				t.Errorf("write to the bad WebApp: %v", err)
+				return
+			}
+			writes++
+		}
+	})
+	var changes [2]spans // quiet, fire
+	var cpu [2]float64
+	var took [2]time.Duration
+	for turn := range 2 * turns {
+		phase := turn % 2
+		firing.Store(phase == 1)
+		from, began := spent(), time.Now()
+		changes[phase] = append(changes[phase], reactions.measure(fmt.Sprint(turn), good, slice)...)
+		cpu[phase] += spent() - from
+		took[phase] += time.Since(began)
+	}
+	for _, all := range changes {
+		slices.Sort(all)
+	}
+	quiet, fire := changes[0], changes[1]
+	log := p.Log()[logged:]
+
+	deleting := time.Now()
+	w.delete("bad")
+	w.eventually(patience, "the bad WebApp to go while it is written", func() (bool, string) {
+		_, err := bad.Get(t.Context(), "bad", metav1.GetOptions{})
+		return apierrors.IsNotFound(err), fmt.Sprint(err)
+	})
+	deleted := time.Since(deleting)
+	close(stop)
+	writing.Wait()
+
+	if after := seen(); after != before || !strings.Contains(after, "watches ") || strings.Contains(after, "-1") {
+		t.Errorf("the kind was listed or watched anew: %s, before %s", after, before)
+	}
+	if anew := w.requests(since, func(e controlplane.AuditEvent) bool { return e.Resource == "webapps" && e.Verb == "list" }); len(anew) > 0 {
+		t.Errorf("lists of WebApps: %v", count(anew))
+	}
+	lines := strings.Count(log, w.namespace+"/bad") + strings.Count(log, `name="bad"`)
+	if lines > 5 { // at -v=4
+		t.Errorf("%d log lines name the bad WebApp:\n%s", lines, log)
+	}
+	counts := w.writes(turned)
+	if n := counts["patch webapps/status bad"]; n == 0 || n > 3 {
+		t.Errorf("%d writes to its status: %v", n, counts)
+	}
+	told := 0
+	for _, e := range w.events("bad") {
+		if e == "Warning Undecodable" {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("%d Events, want 1: %q", told, w.events("bad"))
+	}
+	// Machines that are busy write less often.
+	if least := turns * int(slice/time.Second) * 5; writes < least {
+		t.Errorf("%d writes in %s: this test shows nothing", writes, took[1])
+	}
+	t.Logf("\n|  | changes | p50 | p99 | CPU |\n| quiet, %s | %s | %.2f s |\n| bad one written %d times in %s | %s | %.2f s |",
+		took[0].Round(time.Second), quiet, cpu[0], writes, took[1].Round(time.Second), fire, cpu[1])
+	t.Logf("%d log lines, %d status writes, %d Events; deleted in %s", lines, counts["patch webapps/status bad"], told, deleted.Round(time.Millisecond))
+	if limit := quiet.quantile(0.99) * 3 / 2; long && fire.quantile(0.99) > limit {
+		t.Errorf("p99 of good ones is %s, at most %s wanted", fire.quantile(0.99), limit)
+	}
+}
+
+// corrupt changes what etcd holds of a WebApp.
+func (w *world) corrupt(name, from, to string) {
+	w.Helper()
+	key := path.Join("/registry", v1alpha1.SchemeGroupVersion.Group, "webapps", w.namespace, name)
+	// Whoever else writes meanwhile loses: there is nobody once it has settled.
+	raw, err := w.plane.EtcdGet(w.Context(), key)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if !strings.Contains(string(raw), from) {
+		w.Fatalf("no %s in %s", from, raw)
+	}
+	if _, err := w.plane.EtcdPut(w.Context(), key, []byte(strings.Replace(string(raw), from, to, 1))); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// reactions measures how long it takes from the answer to a change of a WebApp until
+// a watch shows its Deployment with it.
+type reactions struct {
+	w     *world
+	mu    sync.Mutex
+	shown map[string]time.Time // by image
+}
+
+func (w *world) reactions() *reactions {
+	w.Helper()
+	r := &reactions{w: w, shown: map[string]time.Time{}}
+	record(w, "deployments", func(o runtime.Object) struct{} {
+		image := o.(*appsv1.Deployment).Spec.Template.Spec.Containers[0].Image
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if _, ok := r.shown[image]; !ok {
+			r.shown[image] = time.Now()
+		}
+		return struct{}{}
+	})
+	return r
+}
+
+type spans []time.Duration
+
+func (s spans) quantile(q float64) time.Duration { return s[int(q*float64(len(s)-1))] }
+
+func (s spans) String() string {
+	return fmt.Sprintf("%d | %s | %s", len(s), s.quantile(0.5).Round(time.Millisecond/10), s.quantile(0.99).Round(time.Millisecond/10))
+}
+
+// measure changes one good WebApp after another, 10 a second, for a time, and waits
+// until all of it is acted on. There have to be so many that none is changed twice: a
+// change that the next one has overtaken need never show.
+func (r *reactions) measure(phase string, good int, span time.Duration) spans {
+	r.w.Helper()
+	answered := map[string]time.Time{}
+	tick := time.NewTicker(time.Second / 10)
+	defer tick.Stop()
+	for n, end := 0, time.Now().Add(span); time.Now().Before(end); n++ {
+		image := fmt.Sprintf("registry.example/app:%s-%d", phase, n)
+		if _, err := r.w.platform.PlatformV1alpha1().WebApps(r.w.namespace).Patch(r.w.Context(), fmt.Sprintf("web-%d", n%good), types.MergePatchType,
+			fmt.Appendf(nil, `{"spec":{"image":%q}}`, image), metav1.PatchOptions{}); err != nil {
+			r.w.Fatal(err)
+		}
+		answered[image] = time.Now()
+		<-tick.C
+	}
+	var all spans
+	r.w.eventually(patience, "all changes to be acted on", func() (bool, string) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		all = all[:0]
+		for image, at := range answered {
+			if shown, ok := r.shown[image]; ok {
+				all = append(all, max(0, shown.Sub(at)))
+			}
+		}
+		return len(all) == len(answered), fmt.Sprintf("%d of %d", len(all), len(answered))
+	})
+	return all
+}
