@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"time"
 )
 
 // ForTest starts a control plane for one test and stops it at its end. Without
@@ -46,6 +47,27 @@ func (c *ControlPlane) endOfTest(t testing.TB) {
 		t.Errorf("the control plane broke: %v", err)
 	}
 	c.Stop()
+}
+
+// Eventually polls f until it is done, and fails the test with the last state that f
+// returned when that takes too long.
+func Eventually(t testing.TB, within time.Duration, what string, f func() (done bool, state string)) {
+	t.Helper()
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		done, state := f()
+		if done {
+			return
+		}
+		select {
+		case <-deadline.C:
+			t.Fatalf("waited %s for %s; last state: %s", within, what, state)
+		case <-tick.C:
+		}
+	}
 }
 
 // Shared is one control plane for all tests of a package, started when the

@@ -158,21 +158,7 @@ func (w *world) proxy() *faultproxy.Proxy {
 // eventually polls f, which returns what it sees, for a message.
 func (w *world) eventually(within time.Duration, what string, f func() (bool, string)) {
 	w.Helper()
-	deadline := time.NewTimer(within)
-	defer deadline.Stop()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		done, state := f()
-		if done {
-			return
-		}
-		select {
-		case <-deadline.C:
-			w.Fatalf("waited %s for %s; last state: %s", within, what, state)
-		case <-tick.C:
-		}
-	}
+	controlplane.Eventually(w, within, what, f)
 }
 
 // pass lets time pass in which something must not happen.

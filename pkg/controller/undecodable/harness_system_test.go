@@ -287,19 +287,5 @@ func (w *world) reasons() string {
 
 func eventually(t *testing.T, what string, f func() (bool, string)) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		done, state := f()
-		if done {
-			return
-		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("waited %s for %s; last state: %s", patience, what, state)
-		case <-tick.C:
-		}
-	}
+	controlplane.Eventually(t, patience, what, f)
 }

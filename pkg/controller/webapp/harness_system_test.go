@@ -310,21 +310,7 @@ func (b *lateBody) Read(p []byte) (int, error) {
 // eventually polls f, which returns what it sees, for a message.
 func eventually(t *testing.T, what string, f func() (bool, string)) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		done, state := f()
-		if done {
-			return
-		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("waited %s for %s; last state: %s", patience, what, state)
-		case <-tick.C:
-		}
-	}
+	controlplane.Eventually(t, patience, what, f)
 }
 
 func (w *world) create(app *v1alpha1.WebApp) *v1alpha1.WebApp {
