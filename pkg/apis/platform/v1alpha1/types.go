@@ -128,7 +128,8 @@ type WebAppStatus struct {
 	// +optional
 	Selector string `json:"selector,omitempty"`
 
-	// conditions are Ready, Progressing, Degraded and DependenciesReady.
+	// conditions are Ready, Progressing, Degraded and DependenciesReady; and, on an
+	// object that could not be decoded at some time, Decodable.
 	//
 	// +optional
 	// +listType=map

@@ -25,7 +25,8 @@ type WebAppStatusApplyConfiguration struct {
 	UpdatedReplicas *int32 `json:"updatedReplicas,omitempty"`
 	// selector matches the pods, in the form that the scale subresource needs.
 	Selector *string `json:"selector,omitempty"`
-	// conditions are Ready, Progressing, Degraded and DependenciesReady.
+	// conditions are Ready, Progressing, Degraded and DependenciesReady; and, on an
+	// object that could not be decoded at some time, Decodable.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 
