@@ -131,7 +131,8 @@ func run(ctx context.Context, o *options) error {
 	writing.Dial = fence.dial
 	webAppConfig := webapp.Config{
 		WebApps: webApps, Deployments: deployments, Services: services, ConfigMaps: configMaps,
-		Writes: informer.NewWrites(writeOverdueAfter, webApps, deployments, services),
+		Writes:    informer.NewWrites(writeOverdueAfter, webApps, deployments, services),
+		Converged: counters.Converged("WebApp"),
 	}
 	if webAppConfig.Kube, err = kubernetes.NewForConfig(writing); err != nil {
 		return fmt.Errorf("build the client of %s: %w", webAppName, err)

@@ -17,6 +17,7 @@ import (
 type Metrics struct {
 	reconciles        *prometheus.CounterVec
 	reconcileDuration *prometheus.HistogramVec
+	convergence       *prometheus.HistogramVec
 
 	queue  queueMetrics
 	leader leaderMetrics
@@ -36,6 +37,12 @@ func New(r prometheus.Registerer, version string) (*Metrics, error) {
 			Help:    "How long passes took, by outcome.",
 			Buckets: []float64{0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 10, 30, 120, 900},
 		}, []string{"controller", "class"}),
+		// kind: of ours, such as WebApp.
+		convergence: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "steadwatch_convergence_seconds",
+			Help:    "From a change of spec to Ready, the time in the queue included; of changes that were followed from their beginning.",
+			Buckets: []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600},
+		}, []string{"kind"}),
 		queue:  newQueueMetrics(),
 		leader: newLeaderMetrics(),
 		rest:   newRESTMetrics(),
@@ -47,7 +54,7 @@ func New(r prometheus.Registerer, version string) (*Metrics, error) {
 	}, []string{"version", "goversion"})
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 
-	collectors := []prometheus.Collector{m.reconciles, m.reconcileDuration, build}
+	collectors := []prometheus.Collector{m.reconciles, m.reconcileDuration, m.convergence, build}
 	collectors = append(collectors, m.queue.collectors()...)
 	collectors = append(collectors, m.leader.collectors()...)
 	collectors = append(collectors, m.rest.collectors()...)
@@ -73,4 +80,11 @@ func (m *Metrics) Observe(name string) func(controller.Class, time.Duration) {
 		m.reconciles.WithLabelValues(name, string(class)).Inc()
 		m.reconcileDuration.WithLabelValues(name, string(class)).Observe(took.Seconds())
 	}
+}
+
+// Converged returns the func that takes how long objects of a kind took from a change
+// of spec to Ready, and creates its series.
+func (m *Metrics) Converged(kind string) func(time.Duration) {
+	series := m.convergence.WithLabelValues(kind)
+	return func(took time.Duration) { series.Observe(took.Seconds()) }
 }

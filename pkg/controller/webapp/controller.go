@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -55,7 +56,10 @@ type Config struct {
 
 	// Recorder takes Events; it must not block. Nil: none are recorded.
 	Recorder record.EventRecorder
-	// Clock times drains and conditions. Nil: the real one.
+	// Converged is called with how long a change of spec took to become Ready. Nil: it
+	// is not.
+	Converged func(time.Duration)
+	// Clock times drains, conditions and convergence. Nil: the real one.
 	Clock clock.PassiveClock
 }
 
@@ -67,6 +71,7 @@ type Controller struct {
 	deployments children[*appsv1.Deployment, *appsv1ac.DeploymentApplyConfiguration]
 	services    children[*corev1.Service, *corev1ac.ServiceApplyConfiguration]
 	deletions   deletions
+	convergence convergence
 }
 
 // New checks cfg and returns a Controller. It starts nothing.

@@ -53,7 +53,7 @@ type enqueue = func(controller.Lane, ...cache.ObjectName)
 // Register adds handlers that enqueue to q to the four informers. The caches may be
 // relied on once everything returned is done.
 func (c *Controller) Register(q Queue) ([]cache.DoneChecker, error) {
-	webApps, err := addHandlers(q, c.cfg.WebApps, "WebApps", webAppHandlers(q.Enqueue))
+	webApps, err := addHandlers(q, c.cfg.WebApps, "WebApps", c.webAppHandlers(q.Enqueue))
 	if err != nil {
 		return nil, err
 	}
@@ -91,12 +91,14 @@ func protected[T cache.Object](q Queue, origin string, h cache.TypedResourceEven
 	}
 }
 
-func webAppHandlers(enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.WebApp] {
+func (c *Controller) webAppHandlers(enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.WebApp] {
 	return cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.WebApp]{
 		AddFunc: func(app *v1alpha1.WebApp, initial bool) {
 			lane := controller.Urgent
 			if initial {
 				lane = controller.Background
+			} else {
+				c.convergence.changed(app, c.cfg.Clock.Now())
 			}
 			enqueue(lane, nameOf(app))
 		},
@@ -105,9 +107,18 @@ func webAppHandlers(enqueue enqueue) cache.TypedResourceEventHandlerDetailedFunc
 			if old.UID != app.UID || old.Generation != app.Generation || (old.DeletionTimestamp == nil) != (app.DeletionTimestamp == nil) {
 				lane = controller.Urgent
 			}
+			switch {
+			case old.UID != app.UID || old.Generation != app.Generation:
+				c.convergence.changed(app, c.cfg.Clock.Now())
+			case isReady(app):
+				c.convergence.forget(nameOf(app)) // another process led, and got it there
+			}
 			enqueue(lane, nameOf(app))
 		},
-		DeleteFunc: func(app cache.DeletedObject[*v1alpha1.WebApp]) { enqueue(controller.Normal, app.GetObjectName()) },
+		DeleteFunc: func(app cache.DeletedObject[*v1alpha1.WebApp]) {
+			c.convergence.forget(app.GetObjectName())
+			enqueue(controller.Normal, app.GetObjectName())
+		},
 	}
 }
 

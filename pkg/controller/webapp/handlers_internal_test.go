@@ -96,7 +96,7 @@ func TestWebAppLanes(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var got enqueued
-			tc.event(webAppHandlers(got.enqueue))
+			tc.event(newTestController(t).webAppHandlers(got.enqueue))
 			if diff := cmp.Diff(enqueued{tc.want}, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}

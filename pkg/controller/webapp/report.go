@@ -31,8 +31,12 @@ func (c *Controller) report(ctx context.Context, app *v1alpha1.WebApp, seen obse
 	if class := controller.Classify(err); err != nil && (class == controller.ClassStale || class == controller.ClassConflict) {
 		return controller.Result{}, err
 	}
-	if statusErr := c.updateStatus(ctx, app, computeStatus(app, seen, metav1.NewTime(c.cfg.Clock.Now()))); statusErr != nil {
+	status := computeStatus(app, seen, metav1.NewTime(c.cfg.Clock.Now()))
+	if statusErr := c.updateStatus(ctx, app, status); statusErr != nil {
 		return controller.Result{}, errors.Join(err, fmt.Errorf("write status: %w", statusErr))
+	}
+	if took, ok := c.convergence.reached(app, status, c.cfg.Clock.Now()); ok && c.cfg.Converged != nil {
+		c.cfg.Converged(took)
 	}
 	switch {
 	case namespaceTerminating(err):
