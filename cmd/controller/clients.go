@@ -48,3 +48,13 @@ func clientConfig(config *rest.Config, name string, qps float64, burst int) *res
 	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(float32(qps), burst)
 	return config
 }
+
+// fencedConfig is clientConfig for one who writes on behalf of the leader. The fence
+// stands around the transport and, for a process that is stopped in between, at the
+// connection.
+func fencedConfig(config *rest.Config, fence *fence, name string, qps float64, burst int) *rest.Config {
+	config = clientConfig(config, name, qps, burst)
+	config.Wrap(fence.wrap)
+	config.Dial = fence.dial
+	return config
+}

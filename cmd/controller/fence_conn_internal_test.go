@@ -10,6 +10,10 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
 
 // A process that is stopped between the admission of a write and its bytes, and
@@ -53,5 +57,22 @@ func TestFenceLooksAgainWhenBytesAreWritten(t *testing.T) {
 				t.Errorf("got %v, want an ErrNotLeading", err)
 			}
 		})
+	}
+}
+
+// Every client that writes has both: the first one that lacked the second was found
+// by reading.
+func TestFencedConfig(t *testing.T) {
+	config := fencedConfig(&rest.Config{Host: "https://127.0.0.1:1"}, newFence(10*time.Second, 15*time.Second, systemClock()), "steadwatch-webapp", 5, 10)
+	if config.WrapTransport == nil || config.Dial == nil {
+		t.Fatalf("wrapped %t, dialled %t, want both", config.WrapTransport != nil, config.Dial != nil)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = client.CoreV1().Pods("default").Delete(t.Context(), "web", metav1.DeleteOptions{})
+	if !errors.Is(err, ErrNotLeading) {
+		t.Errorf("got %v, want an ErrNotLeading", err)
 	}
 }

@@ -126,9 +126,7 @@ func run(ctx context.Context, o *options) error {
 	// The WebApp controller. Its name in the audit log is also the field manager
 	// that its writes name.
 	const webAppName = "steadwatch-webapp"
-	writing := clientConfig(config, webAppName, o.kubeAPIQPS, o.kubeAPIBurst)
-	writing.Wrap(fence.wrap)
-	writing.Dial = fence.dial
+	writing := fencedConfig(config, fence, webAppName, o.kubeAPIQPS, o.kubeAPIBurst)
 	webAppConfig := webapp.Config{
 		WebApps: webApps, Deployments: deployments, Services: services, ConfigMaps: configMaps,
 		Writes:    informer.NewWrites(writeOverdueAfter, webApps, deployments, services),
@@ -143,9 +141,7 @@ func run(ctx context.Context, o *options) error {
 	if webAppConfig.Metadata, err = metadata.NewForConfig(writing); err != nil {
 		return fmt.Errorf("build the client of %s: %w", webAppName, err)
 	}
-	reporting := clientConfig(config, webAppName+"-events", 5, 25)
-	reporting.Wrap(fence.wrap)
-	reporting.Dial = fence.dial
+	reporting := fencedConfig(config, fence, webAppName+"-events", 5, 25)
 	reporter, err := kubernetes.NewForConfig(reporting)
 	if err != nil {
 		return fmt.Errorf("build the client for Events: %w", err)
@@ -160,8 +156,7 @@ func run(ctx context.Context, o *options) error {
 	}
 	// What is done for a WebApp that cannot be decoded, in place of reconciling it.
 	// Its limiter is its own: people are told however much there is to reconcile.
-	telling := clientConfig(config, webAppName+"-undecodable", 5, 10)
-	telling.Wrap(fence.wrap)
+	telling := fencedConfig(config, fence, webAppName+"-undecodable", 5, 10)
 	teller, err := versioned.NewForConfig(telling)
 	if err != nil {
 		return fmt.Errorf("build the client for undecodable objects: %w", err)
