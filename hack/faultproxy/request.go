@@ -21,10 +21,12 @@ type Request struct {
 	// a field selector for one object.
 	Group, Resource, Subresource, Namespace, Name string
 
-	WatchList  bool // a watch that asks for the initial events
-	UserAgent  string
-	URL        string // path and query
-	Connection int64  // number of the client's connection, from 1
+	WatchList bool // a watch that asks for the initial events
+	// MetadataOnly: a list, watch or get that asks for objects' metadata alone.
+	MetadataOnly bool
+	UserAgent    string
+	URL          string // path and query
+	Connection   int64  // number of the client's connection, from 1
 
 	Code   int       // HTTP status sent to the client; 0: none yet, or never
 	Frames int       // frames of a watch that were sent to the client
@@ -81,6 +83,7 @@ func parse(r *http.Request) Request {
 	out := Request{
 		Time: time.Now(), Verb: strings.ToLower(r.Method),
 		UserAgent: r.UserAgent(), URL: r.URL.RequestURI(),
+		MetadataOnly: strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata"),
 	}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	switch {

@@ -40,6 +40,20 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestParseMetadataOnly(t *testing.T) {
+	for accept, want := range map[string]bool{
+		"application/json": false,
+		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json": true,
+		"application/json;as=Table;g=meta.k8s.io;v=v1":                                                         false,
+	} {
+		r := httptest.NewRequest("GET", "/api/v1/pods", nil)
+		r.Header.Set("Accept", accept)
+		if got := parse(r).MetadataOnly; got != want {
+			t.Errorf("Accept: %s: MetadataOnly %t, want %t", accept, got, want)
+		}
+	}
+}
+
 func TestMatch(t *testing.T) {
 	lease := Request{Verb: "watch", Group: "coordination.k8s.io", Resource: "leases", Namespace: "a", Name: "x", WatchList: true, UserAgent: "ctl/1"}
 	status := Request{Verb: "patch", Resource: "pods", Subresource: "status"}
