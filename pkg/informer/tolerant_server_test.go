@@ -32,6 +32,7 @@ type rawServer struct {
 	refuse    func(verb string, w http.ResponseWriter) bool
 	requests  []url.Values // with "verb" added
 	hold      bool         // no request is answered
+	mute      bool         // watches are told nothing
 }
 
 type rawObject struct {
@@ -95,6 +96,9 @@ func (s *rawServer) remove(name string, tell bool) {
 }
 
 func (s *rawServer) changed(event, object string) {
+	if s.mute {
+		return
+	}
 	s.history = append(s.history, rawChange{s.revision, `{"type":"` + event + `","object":` + object + "}\n"})
 	close(s.news)
 	s.news = make(chan struct{})
@@ -109,6 +113,18 @@ func (s *rawServer) endWatches() {
 
 // relist makes the reflector list again, after during has happened unseen.
 func (s *rawServer) relist(during func()) {
+	s.away(func() {
+		during()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.revision++
+		s.oldest = s.revision
+	})
+}
+
+// away cuts all watches and answers no request while during happens. Watches go on
+// from where they were, and are told then.
+func (s *rawServer) away(during func()) {
 	s.mu.Lock()
 	s.hold = true
 	s.mu.Unlock()
@@ -116,11 +132,29 @@ func (s *rawServer) relist(during func()) {
 	during()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.revision++
-	s.oldest, s.hold = s.revision, false
+	s.hold = false
 	close(s.news)
 	s.news = make(chan struct{})
 }
+
+// expire makes the reflector list again by an ERROR 410 in its open watch, after
+// during has happened unseen.
+func (s *rawServer) expire(during func()) {
+	s.mu.Lock()
+	s.mute = true
+	s.mu.Unlock()
+	during()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mute = false
+	s.revision++
+	s.oldest = s.revision
+	s.history = append(s.history, rawChange{s.revision, expiredFrame + "\n"})
+	close(s.news)
+	s.news = make(chan struct{})
+}
+
+const expiredFrame = `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old","reason":"Expired","code":410}}`
 
 // asked returns the requests of a verb: list, watch or watchlist.
 func (s *rawServer) asked(verb string) (found []url.Values) {
@@ -172,6 +206,7 @@ func (s *rawServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		<-news
 		s.mu.Lock()
 	}
+	query.Set("began", strconv.Itoa(s.revision))
 	s.requests = append(s.requests, query)
 	refuse, revision, cut, oldest := s.refuse, s.revision, s.cut, s.oldest
 	var objects []string
@@ -206,7 +241,7 @@ func (s *rawServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		bookmark(revision, `{"k8s.io/initial-events-end":"true"}`)
 	} else if from, _ = strconv.Atoi(query.Get("resourceVersion")); from < oldest {
-		fmt.Fprintln(w, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old","reason":"Expired","code":410}}`)
+		fmt.Fprintln(w, expiredFrame)
 		return
 	}
 	for {

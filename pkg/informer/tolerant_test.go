@@ -32,6 +32,15 @@ type apps struct {
 
 func startApps(t *testing.T, clients versioned.Interface, namespaces ...string) *apps {
 	t.Helper()
+	a, registration := newApps(t, clients, namespaces...)
+	a.log = start(t, a.Informer)
+	waitSynced(t, registration, a.HasSyncedChecker())
+	return a
+}
+
+// newApps makes one and does not run it.
+func newApps(t *testing.T, clients versioned.Interface, namespaces ...string) (*apps, cache.DoneChecker) {
+	t.Helper()
 	i, err := informer.New(informer.Config[*platformv1alpha1.WebApp]{
 		Resource:      webApps,
 		ListerWatcher: informer.Tolerant(clients.PlatformV1alpha1().RESTClient()),
@@ -74,9 +83,7 @@ func startApps(t *testing.T, clients versioned.Interface, namespaces ...string) 
 		}
 		note(&a.told, "%s %v", key.Name, entered)
 	})
-	a.log = start(t, i)
-	waitSynced(t, registration.HasSyncedChecker(), i.HasSyncedChecker())
-	return a
+	return a, registration.HasSyncedChecker()
 }
 
 // state is what can be seen of an informer: what is cached ("name image"), what
