@@ -74,7 +74,8 @@ imports() {
 manifests() { # what kubectl apply -k would send must at least be well-formed
   local kubectl
   kubectl="$(go run ./hack/controlplane/cmd/controlplane build kubectl)/kubectl" || return 1
-  "$kubectl" kustomize manifests >/dev/null && "$kubectl" kustomize manifests/namespaced >/dev/null
+  "$kubectl" kustomize manifests >/dev/null && "$kubectl" kustomize manifests/namespaced >/dev/null &&
+    "$kubectl" kustomize manifests/monitoring >/dev/null
 }
 
 checks=("$@")
