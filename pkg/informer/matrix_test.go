@@ -188,25 +188,22 @@ func (tr transition) run(t *testing.T, mode string) string {
 		return bad == tr.bad && p.cachedX() == tr.cached, fmt.Sprintf("set aside %q, cached %q", bad, p.cachedX())
 	})
 
-	// The watch has got past it.
-	if !byList {
-		eventually(t, 5*time.Second, "the watch to get past it", func() (bool, any) {
-			rv := p.Snapshot().ResourceVersion
-			return rv == past, rv + ", want " + past
-		})
-		rewatch(t, s, p.apps)
-	} else {
-		eventually(t, 10*time.Second, "a watch after the list", func() (bool, any) {
-			rv, _ := strconv.Atoi(s.position())
-			want, _ := strconv.Atoi(past)
-			return rv >= want, s.position()
-		})
-	}
-	resumed := s.position()
-	if got, _ := strconv.Atoi(resumed); resumed < past {
-		t.Errorf("watched again from %d: what is bad is sent once more (it is of %s, before it was %s)", got, past, from)
+	// What has been read is past it, and so is where the watch goes on from.
+	eventually(t, 10*time.Second, "the watch to get past it", func() (bool, any) {
+		rv := p.Snapshot().ResourceVersion
+		return number(rv) >= number(past), rv + ", want " + past
+	})
+	if byList {
+		eventually(t, 10*time.Second, "a watch from there", func() (bool, any) { return number(s.position()) >= number(past), s.position() })
 	}
 	record, _ := p.Quarantined(x)
+	if !byList {
+		rewatch(t, s, p.apps)
+	}
+	resumed := s.position()
+	if number(resumed) < number(past) {
+		t.Errorf("watched again from %s: what is bad is sent once more (it is of %s, before it was %s)", resumed, past, from)
+	}
 	pulse()
 	p.rest(t)
 	if again, _ := p.Quarantined(x); again.LastSeen != record.LastSeen || again.ResourceVersion != record.ResourceVersion {
@@ -306,6 +303,11 @@ func (p *process) split() (ofX, others []string) {
 		ofX = append(ofX, strings.Join(slices.Delete(words, 1, 2), " "))
 	}
 	return ofX, others
+}
+
+func number(resourceVersion string) int {
+	n, _ := strconv.Atoi(resourceVersion)
+	return n
 }
 
 // rest waits until the worker has looked at x as it is now.
