@@ -49,7 +49,8 @@
 //     injected ERROR would be JSON. client-go does not ask for CBOR by default;
 //     Config.ForceJSON rules it out.
 //   - Config.OpaqueResourceVersions leaves continue tokens and the text of error
-//     messages as they are, and refuses requests with a protobuf body.
+//     messages as they are, and refuses requests with one of them in a protobuf body
+//     that are no creates.
 //   - Removing a rule with FreezeConnection revives the connection. If the client
 //     has closed it meanwhile, it learns that then.
 package faultproxy

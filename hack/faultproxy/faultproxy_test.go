@@ -555,6 +555,20 @@ func TestOpaqueResourceVersions(t *testing.T) {
 	}
 }
 
+func TestClearResources(t *testing.T) {
+	f := setup(t, faultproxy.Config{OpaqueResourceVersions: true, ClearResources: []string{"configmaps"}})
+	resp, err := f.do("GET", objPath, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, _ := io.ReadAll(resp.Body); string(body) != f.api.body {
+		t.Errorf("got %s, want %s", body, f.api.body)
+	}
+	s := f.watch(watchPath)
+	f.send(frame("ADDED", "1240"))
+	s.want(frame("ADDED", "1240"))
+}
+
 func TestCountsAndTokens(t *testing.T) {
 	f := setup(t, faultproxy.Config{})
 	f.client = f.newClient(&rest.Config{UserAgent: "other", BearerToken: "secret"})

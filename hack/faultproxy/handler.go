@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -126,7 +127,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	x.delay(ctx)
 
-	opaque := p.cfg.OpaqueResourceVersions
+	opaque := p.opaque(x.request)
 	copyHeader(w.Header(), resp.Header)
 	if watch || opaque {
 		w.Header().Del("Content-Length")
@@ -223,6 +224,11 @@ func copyHeader(dst, src http.Header) {
 	}
 }
 
+// opaque reports whether resourceVersions in the answer are to be hidden.
+func (p *Proxy) opaque(r Request) bool {
+	return p.cfg.OpaqueResourceVersions && !slices.Contains(p.cfg.ClearResources, r.Resource)
+}
+
 func (p *Proxy) forward(r *http.Request, body []byte) (*http.Response, error) {
 	transport, err := p.identity.of(r)
 	if err != nil {
@@ -232,10 +238,13 @@ func (p *Proxy) forward(r *http.Request, body []byte) (*http.Response, error) {
 	target.Path = strings.TrimSuffix(target.Path, "/") + r.URL.Path
 	target.RawQuery = r.URL.RawQuery
 	if p.cfg.OpaqueResourceVersions {
-		if strings.Contains(r.Header.Get("Content-Type"), "protobuf") {
-			return nil, fmt.Errorf("resourceVersions in a protobuf body cannot be made opaque: make the client with Proxy.ClientConfig")
+		// In a create they are text alone, such as that of an Event's object.
+		if r.Method != http.MethodPost && strings.Contains(r.Header.Get("Content-Type"), "protobuf") && versionOpaque.Match(body) {
+			return nil, fmt.Errorf("resourceVersions in a protobuf body cannot be made opaque: make the client with Proxy.ClientConfig, or name the resource in Config.ClearResources")
 		}
-		body = showVersions(body)
+		if !strings.Contains(r.Header.Get("Content-Type"), "protobuf") {
+			body = showVersions(body)
+		}
 		target.RawQuery = string(showVersions([]byte(target.RawQuery)))
 	}
 	out, err := http.NewRequestWithContext(r.Context(), r.Method, target.String(), bytes.NewReader(body))

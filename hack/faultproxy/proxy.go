@@ -33,6 +33,9 @@ type Config struct {
 	// cannot be compared, and back again on the way to the API server. "" and
 	// "0" keep their meaning. Implies ForceJSON.
 	OpaqueResourceVersions bool
+	// ClearResources, by plural, keep their resourceVersions all the same: those that
+	// a client updates by protobuf, in which they cannot be put back.
+	ClearResources []string
 
 	// ListenAddress is host:port. "": a free port on loopback.
 	ListenAddress string

@@ -57,7 +57,7 @@ func (q *queue) pop() {
 // API server sends is seen whatever the client's side does; it is joined.
 func (p *Proxy) stream(ctx context.Context, x *exchange, w http.ResponseWriter, resp *http.Response) {
 	s := &pump{
-		x: x, w: w, ctx: ctx, opaque: p.cfg.OpaqueResourceVersions,
+		x: x, w: w, ctx: ctx, opaque: p.opaque(x.request),
 		format: formatOf(resp.Header.Get("Content-Type")),
 		queue:  &queue{news: make(chan struct{}, 1)},
 		active: time.Now(),
