@@ -106,9 +106,11 @@ type Config struct {
 	TerminalRecheck time.Duration
 	// MetricsProvider receives client-go's workqueue metrics. Nil means none.
 	MetricsProvider workqueue.MetricsProvider
-	// Observe is called once for each pass, with 0 for one that the gate kept
-	// back and that called nothing. A pass that a shutdown cut short is not observed. Nil means none.
-	Observe func(Class, time.Duration)
+	// Observe is called once for each pass with how long it took, 0 for one that the
+	// gate kept back and that called nothing, and the delay after which the key is
+	// tried again by itself, 0 for none. A pass that a shutdown cut short is not
+	// observed. Nil means none.
+	Observe func(class Class, took, again time.Duration)
 }
 
 const (
@@ -187,7 +189,7 @@ func (c *Config) complete() error {
 		c.Gate = func(cache.ObjectName) Verdict { return Verdict{} }
 	}
 	if c.Observe == nil {
-		c.Observe = func(Class, time.Duration) {}
+		c.Observe = func(Class, time.Duration, time.Duration) {}
 	}
 	return nil
 }
@@ -244,8 +246,7 @@ func (c *Controller) Enqueue(lane Lane, keys ...cache.ObjectName) {
 	}
 	lane = min(max(lane, Background), Urgent)
 	for _, key := range keys {
-		t.ledger.wish(key, lane)
-		t.queue.Add(key)
+		t.queue.Add(t.ledger.wish(key, lane))
 	}
 }
 
@@ -253,10 +254,14 @@ func (c *Controller) Enqueue(lane Lane, keys ...cache.ObjectName) {
 // included. It reports whether the key was waiting.
 func (c *Controller) RetryNow(key cache.ObjectName) bool {
 	t := c.taking.Load()
-	if t == nil || !t.ledger.wishNow(key) {
+	if t == nil {
 		return false
 	}
-	t.queue.Add(key)
+	r := t.ledger.wishNow(key)
+	if r == nil {
+		return false
+	}
+	t.queue.Add(r)
 	return true
 }
 

@@ -168,6 +168,6 @@ func (b *box[T]) with(f func(*T)) {
 // classes notes what was observed.
 type classes struct{ box[[]controller.Class] }
 
-func (c *classes) observe(class controller.Class, _ time.Duration) {
+func (c *classes) observe(class controller.Class, _, _ time.Duration) {
 	c.with(func(p *[]controller.Class) { *p = append(*p, class) })
 }

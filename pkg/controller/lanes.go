@@ -1,16 +1,14 @@
 package controller
 
 import (
-	"container/list"
 	"fmt"
 
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 )
 
 // Lane says how soon a ready key runs compared with other ready keys. It is no
 // part of the key: a key is in one lane at a time, and the higher of two wins.
-type Lane int
+type Lane int8
 
 const (
 	// Background is for keys that nothing has happened to: the initial list, a
@@ -53,72 +51,58 @@ var patience = [laneCount]int{Background: 9, Normal: 3}
 type lanes struct {
 	ledger *ledger
 	lanes  [laneCount]lane
-	where  map[cache.ObjectName]place
-}
-
-// lane holds its keys in one ring for each namespace; rings take turns. A ring
-// without keys does not exist.
-type lane struct {
-	turns  list.List // of *ring; the front one is next
-	rings  map[string]*list.Element
 	length int
-	passed int // pops of higher lanes since this one's last
 }
 
+// lane holds its keys in one ring for each namespace; rings with keys take turns.
+type lane struct {
+	turns  list[ring] // the front one is next
+	length int        // keys
+	passed int        // pops of higher lanes since this one's last
+}
+
+// ring holds the keys of one namespace in one lane, first in first out.
 type ring struct {
-	namespace string
-	keys      list.List // of cache.ObjectName, first in first out
+	keys list[record]
+	turn link[ring] // in lane.turns while there are keys
 }
 
-type place struct {
-	lane Lane
-	elem *list.Element // in ring.keys
-}
+var _ workqueue.Queue[*record] = &lanes{}
 
-var _ workqueue.Queue[cache.ObjectName] = &lanes{}
-
-func newLanes(l *ledger) *lanes {
-	q := &lanes{ledger: l, where: map[cache.ObjectName]place{}}
-	for i := range q.lanes {
-		q.lanes[i].rings = map[string]*list.Element{}
-	}
-	return q
-}
+func newLanes(l *ledger) *lanes { return &lanes{ledger: l} }
 
 // Push puts a key that is not queued in the lane the ledger has noted for it.
-func (q *lanes) Push(key cache.ObjectName) { q.insert(key, q.ledger.pushed(key)) }
+func (q *lanes) Push(r *record) { q.insert(r, q.ledger.pushed(r)) }
 
 // Touch moves a queued key up if it is wanted in a higher lane by now.
-func (q *lanes) Touch(key cache.ObjectName) {
-	at, ok := q.where[key]
-	if !ok {
-		return
-	}
-	if want := q.ledger.touched(key); want > at.lane {
-		q.remove(key, at)
-		q.insert(key, want)
+func (q *lanes) Touch(r *record) {
+	if want := q.ledger.touched(r); want > r.at {
+		q.remove(r)
+		q.insert(r, want)
 	}
 }
 
 // Len returns the number of ready keys in all lanes.
-func (q *lanes) Len() int { return len(q.where) }
+func (q *lanes) Len() int { return q.length }
 
 // Pop takes the next key. It is only called when Len is not 0.
-func (q *lanes) Pop() cache.ObjectName {
+func (q *lanes) Pop() *record {
 	turn := q.next()
-	for i := range q.lanes {
-		if l := &q.lanes[i]; Lane(i) < turn && l.length > 0 {
+	for i := range turn {
+		if l := &q.lanes[i]; l.length > 0 {
 			l.passed++
 		}
 	}
 	l := &q.lanes[turn]
 	l.passed = 0
-	front := l.turns.Front()
-	r := front.Value.(*ring)
-	key := r.keys.Front().Value.(cache.ObjectName)
-	l.turns.MoveToBack(front) // before remove, which may end the ring
-	q.remove(key, q.where[key])
-	return key
+	front := l.turns.front()
+	r := front.keys.front()
+	q.remove(r)
+	if !front.keys.empty() {
+		front.turn.remove()
+		l.turns.pushBack(&front.turn, front)
+	}
+	return r
 }
 
 // next picks the lane: the lowest whose patience is over, else the highest with
@@ -138,29 +122,25 @@ func (q *lanes) next() Lane {
 	return highest
 }
 
-func (q *lanes) insert(key cache.ObjectName, at Lane) {
-	l := &q.lanes[at]
-	turn, ok := l.rings[key.Namespace]
-	if !ok {
-		turn = l.turns.PushBack(&ring{namespace: key.Namespace})
-		l.rings[key.Namespace] = turn
+func (q *lanes) insert(r *record, at Lane) {
+	l, own := &q.lanes[at], &r.tenant.rings[at]
+	if own.keys.empty() {
+		l.turns.pushBack(&own.turn, own)
 	}
-	elem := turn.Value.(*ring).keys.PushBack(key)
+	own.keys.pushBack(&r.link, r)
+	r.at = at
 	l.length++
-	q.where[key] = place{lane: at, elem: elem}
+	q.length++
 }
 
-func (q *lanes) remove(key cache.ObjectName, at place) {
-	l := &q.lanes[at.lane]
-	turn := l.rings[key.Namespace]
-	r := turn.Value.(*ring)
-	r.keys.Remove(at.elem)
-	if r.keys.Len() == 0 {
-		l.turns.Remove(turn)
-		delete(l.rings, key.Namespace)
+func (q *lanes) remove(r *record) {
+	l, own := &q.lanes[r.at], &r.tenant.rings[r.at]
+	r.link.remove()
+	if own.keys.empty() {
+		own.turn.remove()
 	}
 	if l.length--; l.length == 0 {
 		l.passed = 0
 	}
-	delete(q.where, key)
+	q.length--
 }

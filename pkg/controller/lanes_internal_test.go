@@ -11,11 +11,10 @@ import (
 
 // add does what Enqueue and client-go's Add do together.
 func (q *lanes) add(lane Lane, key cache.ObjectName) {
-	q.ledger.wish(key, lane)
-	if _, queued := q.where[key]; queued {
-		q.Touch(key)
+	if r := q.ledger.wish(key, lane); r.state == ready {
+		q.Touch(r)
 	} else {
-		q.Push(key)
+		q.Push(r)
 	}
 }
 
@@ -25,9 +24,19 @@ func (q *lanes) addN(lane Lane, namespace string, n int) {
 	}
 }
 
+func (l *lane) rings() (n int) {
+	for at := l.turns.root.next; at != nil && at != &l.turns.root; at = at.next {
+		n++
+	}
+	return n
+}
+
+// pops takes n keys, which are forgotten.
 func (q *lanes) pops(n int) (got []string) {
 	for range n {
-		got = append(got, q.Pop().String())
+		r := q.Pop()
+		q.ledger.drop(r)
+		got = append(got, r.key.String())
 	}
 	return got
 }
@@ -54,7 +63,7 @@ func TestLanesShares(t *testing.T) {
 				for lane := range q.lanes {
 					got[Lane(lane)] -= q.lanes[lane].length
 				}
-				q.Pop()
+				q.ledger.drop(q.Pop())
 				for lane := range q.lanes {
 					got[Lane(lane)] += q.lanes[lane].length
 				}
@@ -89,7 +98,7 @@ func TestUrgentWaitsForTwoAtMost(t *testing.T) {
 		q.addN(Urgent, "ns", rng.IntN(3))
 		q.pops(rng.IntN(q.Len()))
 		for q.lanes[Urgent].length > 0 {
-			q.Pop()
+			q.ledger.drop(q.Pop())
 		}
 		q.addN(Background, "spare", 3)
 		edit := cache.NewObjectName("ns", fmt.Sprint("edit-", i))
@@ -123,19 +132,19 @@ func TestHigherLaneWinsAndEmptyRingsGo(t *testing.T) {
 	if q.Len() != 3 || q.lanes[Urgent].length != 1 || q.lanes[Background].length != 2 {
 		t.Errorf("the key is not in Urgent alone: %d keys, %d urgent, %d background", q.Len(), q.lanes[Urgent].length, q.lanes[Background].length)
 	}
-	if n := len(q.lanes[Background].rings); n != 1 {
+	if n := q.lanes[Background].rings(); n != 1 {
 		t.Errorf("%d rings in Background, want the emptied one gone", n)
 	}
 	if got := q.pops(3); got[0] != "ns/a" {
 		t.Errorf("popped %v, want ns/a first", got)
 	}
 	for i := range q.lanes {
-		if l := &q.lanes[i]; len(l.rings) != 0 || l.turns.Len() != 0 || l.length != 0 || l.passed != 0 {
-			t.Errorf("lane %s keeps %d rings, %d turns", Lane(i), len(l.rings), l.turns.Len())
+		if l := &q.lanes[i]; l.rings() != 0 || l.length != 0 || l.passed != 0 {
+			t.Errorf("lane %s keeps %d rings", Lane(i), l.rings())
 		}
 	}
-	if q.Len() != 0 {
-		t.Errorf("%d keys left", q.Len())
+	if q.Len() != 0 || len(q.ledger.tenants) != 0 {
+		t.Errorf("%d keys left, %d namespaces", q.Len(), len(q.ledger.tenants))
 	}
 }
 
@@ -172,13 +181,14 @@ func FuzzLanes(f *testing.F) {
 				}
 				q.add(lane, key)
 			} else if q.Len() > 0 {
-				key := q.Pop()
+				r := q.Pop()
+				key := r.key
 				from, ok := queued[key]
 				if !ok {
 					t.Fatalf("%s popped but not queued", key)
 				}
 				delete(queued, key)
-				q.ledger.drop(key)
+				q.ledger.drop(r)
 				passed[from] = 0
 				for lane := range from {
 					passed[lane]++

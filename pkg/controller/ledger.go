@@ -1,7 +1,7 @@
 package controller
 
 import (
-	"container/list"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -16,158 +16,177 @@ import (
 //
 // Lock order: the workqueue's lock, then the ledger's. Nothing here calls a queue.
 type ledger struct {
+	clock
+
 	mu      sync.Mutex
-	entries map[cache.ObjectName]*entry
-	settled list.List // of cache.ObjectName: idle entries, most recent first
+	tenants map[string]*tenant // by namespace
+	records int                // of all tenants
+	idle    int                // of them
+	settles uint32             // how often a record has become idle; may wrap
 }
 
-// maxSettled bounds the idle entries kept to answer "when did it last run?".
+// maxSettled is how many idle records are kept to answer "when did it last run?":
+// those that became idle last. Older ones are given up now and then, all at once,
+// so that there are at most maxSettled more of them than records that are not
+// idle. Giving up each when its time comes would take a look-up in a large map.
 const maxSettled = 4096
 
 // maxText bounds the error and reason texts kept for a key, in bytes.
 const maxText = 1024
 
-type state int
-
-const (
-	idle       state = iota // nothing is owed; kept only for its history
-	waiting                 // notBefore is set
-	ready                   // in a lane
-	processing              // a worker has it
-)
-
-func (s state) String() string {
-	return [...]string{"Idle", "Waiting", "Ready", "Processing"}[s]
-}
-
-type entry struct {
-	state state
-	since time.Time // when the state began
-	lane  Lane      // while ready: its lane; while waiting: the lane of its timer
-
-	// wanted and want are an Enqueue that no Push or Touch has seen yet. An Add of
-	// a key that is being processed only marks it dirty: the wish has to survive
-	// until Done pushes the key, and must not be taken for anything else.
-	wanted bool
-	want   Lane
-
-	event     bool      // ready because of an event, not only of a timer
-	now       bool      // RetryNow: run whatever notBefore and floor say
-	notBefore time.Time // zero: no timer counts
-	floor     time.Time // a server's Retry-After, which events do not override
-	wedged    bool      // processing, past deadline and grace
-
-	attempts   int // failed passes in a row
-	conflicts  int // conflicts in a row
-	class      Class
-	lastError  string
-	lastReason string
-	lastRun    time.Time
-	took       time.Duration
-
-	settled *list.Element // in ledger.settled while idle
-}
-
 func newLedger() *ledger {
-	return &ledger{entries: map[cache.ObjectName]*entry{}}
+	return &ledger{clock: newClock(), tenants: map[string]*tenant{}}
 }
 
-// of returns key's entry, made if there is none. l.mu is held.
-func (l *ledger) of(key cache.ObjectName) *entry {
-	e := l.entries[key]
-	if e == nil {
-		e = &entry{since: time.Now()}
-		l.entries[key] = e
+// of returns key's record, made if there is none. l.mu is held.
+func (l *ledger) of(key cache.ObjectName) *record {
+	t := l.tenants[key.Namespace]
+	if t == nil {
+		t = &tenant{records: map[string]*record{}}
+		l.tenants[key.Namespace] = t
 	}
-	return e
+	r := t.records[key.Name]
+	if r == nil {
+		r = &record{key: key, tenant: t}
+		t.records[key.Name] = r
+		l.records++
+		l.idle++
+	}
+	return r
+}
+
+// find returns key's record, or nil. l.mu is held.
+func (l *ledger) find(key cache.ObjectName) *record {
+	if t := l.tenants[key.Namespace]; t != nil {
+		return t.records[key.Name]
+	}
+	return nil
+}
+
+// all calls f for every record. l.mu is held.
+func (l *ledger) all(f func(*record)) {
+	for _, t := range l.tenants {
+		for _, r := range t.records {
+			f(r)
+		}
+	}
+}
+
+// forget gives up an idle record. l.mu is held.
+func (l *ledger) forget(r *record) {
+	if r.gone {
+		return
+	}
+	r.gone = true
+	r.trouble, r.streak = nil, nil // a timer may hold the record for long
+	l.records--
+	l.idle--
+	delete(r.tenant.records, r.key.Name)
+	if len(r.tenant.records) == 0 {
+		delete(l.tenants, r.key.Namespace)
+	}
+}
+
+// sweep gives up all idle records but the last maxSettled. l.mu is held.
+func (l *ledger) sweep() {
+	for _, t := range l.tenants {
+		before := len(t.records)
+		for _, r := range t.records {
+			if r.state == idle && !r.wanted && l.settles-r.settled > maxSettled {
+				l.forget(r)
+			}
+		}
+		if len(t.records) < before/4 {
+			t.records = maps.Collect(maps.All(t.records)) // a map never shrinks
+		}
+	}
 }
 
 // enter changes the state. l.mu is held.
-func (l *ledger) enter(e *entry, s state) {
-	if e.settled != nil {
-		l.settled.Remove(e.settled)
-		e.settled = nil
+func (l *ledger) enter(r *record, s state, now moment) {
+	if !r.gone && r.state == idle {
+		l.idle--
 	}
-	e.state, e.since = s, time.Now()
+	if !r.gone && s == idle {
+		l.idle++
+	}
+	r.state, r.since = s, now
 }
 
 // rest puts a key that no worker has and no lane holds to rest: waiting where a
-// timer counts, else idle, and then only as one of the last maxSettled. l.mu is
-// held.
-func (l *ledger) rest(key cache.ObjectName, e *entry) {
-	if !e.notBefore.IsZero() {
-		l.enter(e, waiting)
+// timer counts, else idle. l.mu is held.
+func (l *ledger) rest(r *record, now moment) {
+	if r.notBefore != never {
+		l.enter(r, waiting, now)
 		return
 	}
-	l.enter(e, idle)
-	if e.wanted { // about to be pushed
+	l.enter(r, idle, now)
+	if r.wanted { // about to be pushed
 		return
 	}
-	if e.lastRun.IsZero() {
-		delete(l.entries, key)
+	if r.lastRun == never {
+		l.forget(r)
 		return
 	}
-	e.settled = l.settled.PushFront(key)
-	if l.settled.Len() > maxSettled {
-		oldest := l.settled.Remove(l.settled.Back()).(cache.ObjectName)
-		delete(l.entries, oldest)
+	r.settled = l.settles
+	l.settles++
+	if active := l.records - l.idle; l.idle > 2*maxSettled && l.idle > active+maxSettled {
+		l.sweep()
 	}
 }
 
-// wish notes that key is to run, in lane or a higher one. To be called before Add.
-func (l *ledger) wish(key cache.ObjectName, lane Lane) {
+// wish notes that key is to run, in lane or a higher one, and returns its record,
+// which is to be added to the queue then.
+func (l *ledger) wish(key cache.ObjectName, lane Lane) *record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.wishLocked(l.of(key), lane)
+	r := l.of(key)
+	l.wishLocked(r, lane)
+	return r
 }
 
-func (l *ledger) wishLocked(e *entry, lane Lane) {
-	if e.settled != nil { // must not be evicted while it is wanted
-		l.settled.Remove(e.settled)
-		e.settled = nil
-	}
-	if !e.wanted || lane > e.want {
-		e.wanted, e.want = true, lane
+func (l *ledger) wishLocked(r *record, lane Lane) {
+	if !r.wanted || lane > r.want {
+		r.wanted, r.want = true, lane
 	}
 }
 
 // wishNow is wish for a key that waits, overriding whatever it waits for. It
-// reports whether the key was waiting.
-func (l *ledger) wishNow(key cache.ObjectName) bool {
+// returns nil if the key is not waiting.
+func (l *ledger) wishNow(key cache.ObjectName) *record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.entries[key]
-	if e == nil || e.state != waiting {
-		return false
+	r := l.find(key)
+	if r == nil || r.state != waiting {
+		return nil
 	}
-	e.now = true
-	l.wishLocked(e, Urgent)
-	return true
+	r.now = true
+	l.wishLocked(r, Urgent)
+	return r
 }
 
-// pushed records that key becomes ready and returns its lane: the wished one, or
+// pushed records that r becomes ready and returns its lane: the wished one, or
 // without a wish, which means that a timer fired, that of the timer.
-func (l *ledger) pushed(key cache.ObjectName) Lane {
+func (l *ledger) pushed(r *record) Lane {
+	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.of(key)
-	l.enter(e, ready)
-	if e.wanted {
-		e.wanted, e.event, e.lane = false, true, e.want
+	l.enter(r, ready, now)
+	if r.wanted {
+		r.wanted, r.event, r.lane = false, true, r.want
 	}
-	return e.lane
+	return r.lane
 }
 
 // touched records that a ready key is wanted again and returns its lane from now
 // on. A key that only a timer had made ready now has an event for it.
-func (l *ledger) touched(key cache.ObjectName) Lane {
+func (l *ledger) touched(r *record) Lane {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.of(key)
-	if e.wanted {
-		e.wanted, e.event, e.lane = false, true, max(e.lane, e.want)
+	if r.wanted {
+		r.wanted, r.event, r.lane = false, true, max(r.lane, r.want)
 	}
-	return e.lane
+	return r.lane
 }
 
 // decision is what to do with a key that was popped.
@@ -175,37 +194,42 @@ type decision struct {
 	run     bool
 	putBack time.Duration // when not run: add again after this; 0 drops it
 	attempt int           // when run: 1 for the first pass of a streak
+	began   moment        // when run
 }
 
 // popped decides. Where the pass is to run, the key is processing from here.
-func (l *ledger) popped(key cache.ObjectName) decision {
-	now := time.Now()
+func (l *ledger) popped(r *record) decision {
+	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.of(key)
 	switch {
-	case e.now:
-	case e.event:
-		if now.Before(e.floor) {
-			e.notBefore = e.floor // what the event brings it forward to
-			return l.putBack(e, now)
+	case r.now:
+	case r.event:
+		if r.trouble != nil && now < r.trouble.floor {
+			r.notBefore = r.trouble.floor // what the event brings it forward to
+			return l.putBack(r, now)
 		}
-	case e.notBefore.IsZero():
-		l.rest(key, e)
+	case r.notBefore == never:
+		l.rest(r, now)
 		return decision{}
-	case now.Before(e.notBefore):
-		return l.putBack(e, now)
+	case now < r.notBefore:
+		return l.putBack(r, now)
 	}
-	e.event, e.now = false, false
-	e.notBefore, e.floor = time.Time{}, time.Time{}
-	l.enter(e, processing)
-	return decision{run: true, attempt: e.attempts + e.conflicts + 1}
+	r.event, r.now = false, false
+	r.notBefore = never
+	l.enter(r, processing, now)
+	attempt := 1
+	if r.trouble != nil {
+		r.trouble.floor = never
+		attempt += r.trouble.attempts + r.trouble.conflicts
+	}
+	return decision{run: true, attempt: attempt, began: now}
 }
 
-func (l *ledger) putBack(e *entry, now time.Time) decision {
-	e.event = false
-	l.enter(e, waiting)
-	return decision{putBack: e.notBefore.Sub(now)}
+func (l *ledger) putBack(r *record, now moment) decision {
+	r.event = false
+	l.enter(r, waiting, now)
+	return decision{putBack: r.notBefore.sub(now)}
 }
 
 // outcome is how a pass ended and what follows.
@@ -219,63 +243,66 @@ type outcome struct {
 	lane    Lane          // of the timer
 }
 
-// finished records the end of a pass. To be called before AddAfter and Done.
-func (l *ledger) finished(key cache.ObjectName, o outcome) {
-	now := time.Now()
+// finished records the end of a pass, now. To be called before AddAfter and Done.
+func (l *ledger) finished(r *record, now moment, o outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.of(key)
-	e.wedged = false
+	r.wedged = false
 	if o.class == "" {
-		l.rest(key, e)
+		l.rest(r, now)
 		return
+	}
+	r.lastRun, r.took = now, o.took
+	if o.after > 0 {
+		r.notBefore, r.lane = now.after(o.after), o.lane
+	}
+	if o.class == ClassDone && o.reason == "" {
+		r.trouble = nil
+	} else {
+		if r.trouble == nil {
+			r.trouble = &trouble{}
+		}
+		r.trouble.add(now, o)
+	}
+	l.rest(r, now)
+}
+
+// add records one more pass, which ended now.
+func (t *trouble) add(now moment, o outcome) {
+	t.class, t.lastReason, t.lastError = o.class, clip(o.reason), clip(o.failure)
+	if o.floor > 0 {
+		t.floor = now.after(o.floor)
 	}
 	switch o.class {
 	case ClassDone, ClassWait, ClassFrozen:
-		e.attempts, e.conflicts = 0, 0
+		t.attempts, t.conflicts, t.failingSince = 0, 0, never
+		return
 	case ClassStale:
+		return
 	case ClassConflict:
-		e.conflicts++
+		t.conflicts++
 	default:
-		e.attempts++
-		e.conflicts = 0
+		t.attempts++
+		t.conflicts = 0
 	}
-	e.class, e.lastReason, e.lastError = o.class, clip(o.reason), clip(o.failure)
-	e.lastRun, e.took = now, o.took
-	if o.after > 0 {
-		e.notBefore, e.lane = now.Add(o.after), o.lane
+	if t.failingSince == never {
+		t.failingSince = now
 	}
-	if o.floor > 0 {
-		e.floor = now.Add(o.floor)
-	}
-	l.rest(key, e)
-}
-
-// conflictsOf returns how many conflicts in a row key has had.
-func (l *ledger) conflictsOf(key cache.ObjectName) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if e := l.entries[key]; e != nil {
-		return e.conflicts
-	}
-	return 0
 }
 
 // wedge marks a key whose pass is past deadline and grace.
-func (l *ledger) wedge(key cache.ObjectName) {
+func (l *ledger) wedge(r *record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.of(key).wedged = true
+	r.wedged = true
 }
 
-// drop forgets key: it was queued when the queue was shut down.
-func (l *ledger) drop(key cache.ObjectName) {
+// drop forgets a key that was queued when the queue was shut down.
+func (l *ledger) drop(r *record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.entries[key]; e != nil {
-		l.enter(e, idle)
-		delete(l.entries, key)
-	}
+	l.enter(r, idle, l.now())
+	l.forget(r)
 }
 
 // clip bounds a text that is kept or shown.

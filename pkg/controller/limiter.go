@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 )
 
@@ -28,20 +27,20 @@ type limiter struct {
 	burst               float64
 
 	mu     sync.Mutex
-	items  map[cache.ObjectName]*failures
 	tokens float64   // may be negative: reservations not yet due
 	filled time.Time // when tokens was last brought up to date
 }
 
-// failures is what the limiter knows of a key between its first failure and the
+// streak is what the limiter knows of a key between its first failure and the
 // Forget that ends the streak.
-type failures struct {
-	n     int
-	slot  time.Time // when the key's reservation in the bucket is due
-	until time.Time // when the delay last answered is over
+type streak struct {
+	failures int
+	slot     time.Time // when the key's reservation in the bucket is due
+	until    time.Time // when the delay last answered is over
 }
 
-var _ workqueue.TypedRateLimiter[cache.ObjectName] = &limiter{}
+// The methods that take a record are for the worker that has it.
+var _ workqueue.TypedRateLimiter[*record] = &limiter{}
 
 func newLimiter(cfg *Config) *limiter {
 	return &limiter{
@@ -49,39 +48,36 @@ func newLimiter(cfg *Config) *limiter {
 		maxDelay:  cfg.RetryMaxDelay,
 		qps:       cfg.RetryQPS,
 		burst:     float64(cfg.RetryBurst),
-		items:     map[cache.ObjectName]*failures{},
 		tokens:    float64(cfg.RetryBurst),
 		filled:    time.Now(),
 	}
 }
 
-// When counts one more failure of key and returns how long it is to wait.
+// When counts one more failure of a key and returns how long it is to wait.
 //
 // The first failure of a streak takes no token: a lone hiccup waits the base
 // delay even in the middle of an outage of others. A key that fails again while
 // it still waits (an event ran it early) keeps the reservation it has.
-func (l *limiter) When(key cache.ObjectName) time.Duration {
+func (l *limiter) When(r *record) time.Duration {
 	now := time.Now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-
-	f := l.items[key]
-	if f == nil {
-		f = &failures{}
-		l.items[key] = f
+	if r.streak == nil {
+		r.streak = &streak{}
 	}
-	f.n++
-	if f.n > 1 && !now.Before(f.until) {
-		f.slot = now.Add(l.reserve(now))
+	s := r.streak
+	s.failures++
+	if s.failures > 1 && !now.Before(s.until) {
+		s.slot = now.Add(l.reserve(now))
 	}
-	delay := jitter(max(backoff(l.baseDelay, l.maxDelay, f.n), f.slot.Sub(now)))
-	f.until = now.Add(delay)
+	delay := jitter(max(backoff(l.baseDelay, l.maxDelay, s.failures), s.slot.Sub(now)))
+	s.until = now.Add(delay)
 	return delay
 }
 
 // reserve takes a token and returns how long it is until that is there, which is
-// maxDelay at most. l.mu is held.
+// maxDelay at most.
 func (l *limiter) reserve(now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.tokens = min(l.burst, l.tokens+now.Sub(l.filled).Seconds()*l.qps)
 	l.filled = now
 	l.tokens--
@@ -95,21 +91,15 @@ func (l *limiter) reserve(now time.Time) time.Duration {
 	return l.maxDelay
 }
 
-// Forget ends key's streak of failures and frees what was kept for it.
-func (l *limiter) Forget(key cache.ObjectName) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.items, key)
-}
+// Forget ends a key's streak of failures and frees what was kept for it.
+func (l *limiter) Forget(r *record) { r.streak = nil }
 
-// NumRequeues returns how often key has failed in a row.
-func (l *limiter) NumRequeues(key cache.ObjectName) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if f := l.items[key]; f != nil {
-		return f.n
+// NumRequeues returns how often a key has failed in a row.
+func (l *limiter) NumRequeues(r *record) int {
+	if r.streak == nil {
+		return 0
 	}
-	return 0
+	return r.streak.failures
 }
 
 // backoff is base doubled for every failure after the first, at most limit.

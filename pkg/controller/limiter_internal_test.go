@@ -26,7 +26,15 @@ func limiterOf(change func(*Config)) *limiter {
 	return newLimiter(&cfg)
 }
 
-func named(i int) cache.ObjectName { return cache.NewObjectName("ns", fmt.Sprint(i)) }
+func named(i int) *record { return &record{key: cache.NewObjectName("ns", fmt.Sprint(i))} }
+
+func manyNamed(n int) []*record {
+	all := make([]*record, n)
+	for i := range all {
+		all[i] = named(i)
+	}
+	return all
+}
 
 func about(d, want time.Duration) bool {
 	return math.Abs(float64(d-want)) <= jitterFraction*float64(want)+float64(time.Microsecond)
@@ -56,19 +64,19 @@ func TestBackoff(t *testing.T) {
 
 func TestLimiterFollowsExponential(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(nil)
+		l, r := limiterOf(nil), named(1)
 		for n, want := 1, 100*time.Millisecond; n < 40; n, want = n+1, min(2*want, 30*time.Second) {
-			d := l.When(named(1))
+			d := l.When(r)
 			if !about(d, want) {
 				t.Errorf("failure %d waits %s, want about %s", n, d, want)
 			}
 			time.Sleep(d)
 		}
-		if got := l.NumRequeues(named(1)); got != 39 {
+		if got := l.NumRequeues(r); got != 39 {
 			t.Errorf("NumRequeues = %d, want 39", got)
 		}
-		l.Forget(named(1))
-		if d := l.When(named(1)); !about(d, 100*time.Millisecond) {
+		l.Forget(r)
+		if d := l.When(r); !about(d, 100*time.Millisecond) {
 			t.Errorf("after Forget the next failure waits %s", d)
 		}
 	})
@@ -93,13 +101,13 @@ func TestJitterSpreads(t *testing.T) {
 func TestR46_NoDelayAboveCapAndNoDebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 10_000
-		l := limiterOf(nil)
+		l, all, other := limiterOf(nil), manyNamed(n), named(n)
 		limit := l.maxDelay + time.Duration(jitterFraction*float64(l.maxDelay))
 		var longest time.Duration
 		distinct := map[time.Duration]bool{}
 		for round := range 5 {
 			for i := range n {
-				d := l.When(named(i))
+				d := l.When(all[i])
 				longest = max(longest, d)
 				if d > limit {
 					t.Fatalf("round %d: key %d waits %s, above the cap of %s and its jitter", round, i, d, l.maxDelay)
@@ -120,12 +128,12 @@ func TestR46_NoDelayAboveCapAndNoDebt(t *testing.T) {
 		if longest < 25*time.Second {
 			t.Errorf("longest delay %s: the bucket did not slow anything", longest)
 		}
-		if d := l.When(cache.NewObjectName("other", "one")); !about(d, l.baseDelay) {
+		if d := l.When(other); !about(d, l.baseDelay) {
 			t.Errorf("a single failure in the middle of it waits %s, want the base delay", d)
 		}
 
 		time.Sleep(l.maxDelay + time.Second)
-		if d := l.When(cache.NewObjectName("other", "one")); d > 2*time.Second {
+		if d := l.When(other); d > 2*time.Second {
 			t.Errorf("its second failure waits %s after a quiet minute: the bucket kept a debt", d)
 		}
 	})
@@ -136,23 +144,24 @@ func TestR46_NoDelayAboveCapAndNoDebt(t *testing.T) {
 func TestWaitingKeyReservesNothingAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiterOf(func(c *Config) { c.RetryQPS, c.RetryBurst, c.RetryBaseDelay = 1, 5, 10*time.Second })
-		l.When(named(1))
+		all := manyNamed(30)
+		l.When(all[1])
 		for range 1000 {
-			l.When(named(1)) // never having waited
+			l.When(all[1]) // never having waited
 		}
 		if l.tokens != 5 {
 			t.Fatalf("%v of 5 tokens left: a waiting key reserved again", l.tokens)
 		}
 		// Its reservation stands: failing early does not get it an earlier turn.
 		for i := 2; i < 30; i++ {
-			l.When(named(i))
+			l.When(all[i])
 		}
 		time.Sleep(12 * time.Second)
 		var last time.Duration
 		for i := 2; i < 30; i++ {
-			last = l.When(named(i))
+			last = l.When(all[i])
 		}
-		if again := l.When(named(29)); !about(again, max(last, 20*time.Second)) && again < last*8/10 {
+		if again := l.When(all[29]); !about(again, max(last, 20*time.Second)) && again < last*8/10 {
 			t.Errorf("waits %s after failing early, %s before", again, last)
 		}
 	})
@@ -161,13 +170,13 @@ func TestWaitingKeyReservesNothingAgain(t *testing.T) {
 // Under the cap the rate holds: 300 keys, 10 a second.
 func TestBucketSpacesRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(nil)
-		for i := range 300 {
-			l.When(named(i))
+		l, all := limiterOf(nil), manyNamed(300)
+		for _, r := range all {
+			l.When(r)
 		}
 		time.Sleep(time.Second)
-		for i := range 300 {
-			d := l.When(named(i))
+		for i, r := range all {
+			d := l.When(r)
 			want := max(200*time.Millisecond, time.Duration(i+1-100)*100*time.Millisecond)
 			if !about(d, want) {
 				t.Errorf("retry %d waits %s, want about %s", i, d, want)
@@ -179,24 +188,34 @@ func TestBucketSpacesRetries(t *testing.T) {
 // R52: keys that fail and are then deleted leave nothing.
 func TestR52_ForgottenKeysLeaveNothing(t *testing.T) {
 	l, led := limiterOf(nil), newLedger()
-	for i := range 1_000_000 {
-		key := cache.ObjectName{Name: strconv.Itoa(i)}
-		l.When(key)
-		l.Forget(key)
-		if i%10 > 0 {
-			continue // the ledger's bound shows sooner
-		}
-		led.wish(key, Normal)
-		led.pushed(key)
-		if !led.popped(key).run {
+	q := newLanes(led)
+	pass := func(key cache.ObjectName, o outcome) *record {
+		q.add(Normal, key)
+		r := q.Pop()
+		if !led.popped(r).run {
 			t.Fatal("not run")
 		}
-		led.finished(key, outcome{class: ClassDone})
+		led.finished(r, led.now(), o)
+		return r
 	}
-	if n := len(l.items); n != 0 {
-		t.Errorf("%d keys left in the limiter", n)
+	for i := range 1_000_000 {
+		key := cache.ObjectName{Namespace: strconv.Itoa(i / 2), Name: strconv.Itoa(i)}
+		r := pass(key, outcome{class: ClassRetry, failure: "EOF", after: time.Minute})
+		l.When(r)
+		if pass(key, outcome{class: ClassDone}) != r {
+			t.Fatal("a key has two records")
+		}
+		l.Forget(r)
+		if r.streak != nil {
+			t.Fatal("the limiter keeps something for a key that it has forgotten")
+		}
 	}
-	if n, m := len(led.entries), led.settled.Len(); n != maxSettled || m != maxSettled {
-		t.Errorf("%d entries (%d settled) left in the ledger, want %d", n, m, maxSettled)
+	kept := 0
+	led.all(func(*record) { kept++ })
+	if kept < maxSettled || kept > 2*maxSettled || led.records != kept || led.idle != kept {
+		t.Errorf("%d records left in the ledger, %d counted, %d idle; want %d to twice that", kept, led.records, led.idle, maxSettled)
+	}
+	if n := len(led.tenants); n > kept {
+		t.Errorf("%d namespaces left", n)
 	}
 }

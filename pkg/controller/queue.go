@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 )
@@ -17,7 +16,7 @@ type term struct {
 	c       *Controller
 	ledger  *ledger
 	limiter *limiter
-	queue   workqueue.TypedDelayingInterface[cache.ObjectName]
+	queue   workqueue.TypedDelayingInterface[*record]
 	pool    *pool
 
 	ctx      context.Context // of all passes; does not end with Run's
@@ -43,9 +42,9 @@ func newTerm(ctx context.Context, c *Controller) *term {
 // The outer configuration does not reach the inner queue, so name and provider go
 // on both: on the delaying queue for retries, on the inner one for all else.
 // Without a name there are no metrics: a nil provider would mean the global one.
-func newQueue(logger klog.Logger, c *Controller, order workqueue.Queue[cache.ObjectName]) workqueue.TypedDelayingInterface[cache.ObjectName] {
-	inner := workqueue.TypedQueueConfig[cache.ObjectName]{Queue: order}
-	outer := workqueue.TypedDelayingQueueConfig[cache.ObjectName]{Logger: &logger}
+func newQueue(logger klog.Logger, c *Controller, order workqueue.Queue[*record]) workqueue.TypedDelayingInterface[*record] {
+	inner := workqueue.TypedQueueConfig[*record]{Queue: order}
+	outer := workqueue.TypedDelayingQueueConfig[*record]{Logger: &logger}
 	if c.metrics != nil {
 		inner.Name, inner.MetricsProvider = c.cfg.Name, c.metrics
 		outer.Name, outer.MetricsProvider = c.cfg.Name, c.metrics

@@ -31,6 +31,9 @@ type Snapshot struct {
 	// OldestDueSeconds is how long the key that has been due for longest has been
 	// waiting for a worker, or 0.
 	OldestDueSeconds float64 `json:"oldestDueSeconds"`
+	// OldestFailingSeconds is how long the key that has gone longest without a
+	// success since its first failure or conflict has done so, or 0.
+	OldestFailingSeconds float64 `json:"oldestFailingSeconds"`
 	// Wedged lists the keys in passes past their deadline and grace.
 	Wedged []string `json:"wedged,omitempty"`
 
@@ -82,6 +85,9 @@ type KeyState struct {
 	// Attempts is the number of failures in a row, Conflicts that of conflicts.
 	Attempts  int `json:"attempts"`
 	Conflicts int `json:"conflicts"`
+	// FailingSince is the first of them since the last success. A stale cache
+	// neither begins nor ends it.
+	FailingSince time.Time `json:"failingSince,omitzero"`
 	// Class, Error and Reason are of the last pass, LastRun its end and
 	// DurationSeconds its length. Texts are cut at 1 KiB.
 	Class           Class     `json:"class,omitempty"`
@@ -103,7 +109,7 @@ func (c *Controller) Snapshot() Snapshot {
 	}
 	if t := c.current(); t != nil {
 		s.Workers.Running, s.Workers.Wedged = t.pool.counts()
-		t.ledger.count(&s, time.Now())
+		t.ledger.count(&s)
 	}
 	return s
 }
@@ -126,8 +132,8 @@ func (c *Controller) Key(key cache.ObjectName) (KeyState, bool) {
 	}
 	t.ledger.mu.Lock()
 	defer t.ledger.mu.Unlock()
-	if e := t.ledger.entries[key]; e != nil {
-		return e.shown(key), true
+	if r := t.ledger.find(key); r != nil {
+		return t.ledger.shown(r), true
 	}
 	return KeyState{}, false
 }
@@ -143,18 +149,19 @@ func (c *Controller) current() *term {
 	return c.last
 }
 
-func (l *ledger) count(s *Snapshot, now time.Time) {
+func (l *ledger) count(s *Snapshot) {
+	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var oldest time.Duration
-	for key, e := range l.entries {
-		switch e.state {
+	var due, failing time.Duration
+	l.all(func(r *record) {
+		switch r.state {
 		case waiting:
 			s.Waiting++
-			oldest = max(oldest, now.Sub(e.notBefore))
+			due = max(due, now.sub(r.notBefore))
 		case ready:
-			oldest = max(oldest, now.Sub(e.since))
-			switch e.lane {
+			due = max(due, now.sub(r.since))
+			switch r.lane {
 			case Urgent:
 				s.Ready.Urgent++
 			case Normal:
@@ -165,19 +172,26 @@ func (l *ledger) count(s *Snapshot, now time.Time) {
 		case processing:
 			s.Processing++
 		}
-		if e.wedged {
-			s.Wedged = append(s.Wedged, key.String())
+		if r.wedged {
+			s.Wedged = append(s.Wedged, r.key.String())
+		}
+		t := r.trouble
+		if t == nil {
+			return
+		}
+		if t.failingSince != never {
+			failing = max(failing, now.sub(t.failingSince))
 		}
 		switch {
-		case e.class == ClassFrozen:
+		case t.class == ClassFrozen:
 			s.Frozen++
-		case e.conflicts > 0:
+		case t.conflicts > 0:
 			s.Conflicting++
-		case e.attempts > 0:
+		case t.attempts > 0:
 			s.Failing++
 		}
-	}
-	s.OldestDueSeconds = oldest.Seconds()
+	})
+	s.OldestDueSeconds, s.OldestFailingSeconds = due.Seconds(), failing.Seconds()
 	slices.Sort(s.Wedged)
 }
 
@@ -185,17 +199,17 @@ func (l *ledger) page(limit int, after cache.ObjectName) (page []KeyState, more 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var keys []cache.ObjectName
-	for key := range l.entries {
-		if compareKeys(key, after) > 0 {
-			keys = append(keys, key)
+	l.all(func(r *record) {
+		if compareKeys(r.key, after) > 0 {
+			keys = append(keys, r.key)
 		}
-	}
+	})
 	slices.SortFunc(keys, compareKeys)
 	if limit < len(keys) {
 		keys, more = keys[:max(limit, 0)], true
 	}
 	for _, key := range keys {
-		page = append(page, l.entries[key].shown(key))
+		page = append(page, l.shown(l.find(key)))
 	}
 	return page, more
 }
@@ -204,17 +218,18 @@ func compareKeys(a, b cache.ObjectName) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// shown is e as it is shown. The ledger's lock is held.
-func (e *entry) shown(key cache.ObjectName) KeyState {
+// shown is r as it is shown. l.mu is held.
+func (l *ledger) shown(r *record) KeyState {
+	t := r.said()
 	s := KeyState{
-		Key: key.String(), State: e.state.String(), Since: e.since,
-		NotBefore: e.notBefore, HeldUntil: e.floor, Wedged: e.wedged,
-		Attempts: e.attempts, Conflicts: e.conflicts,
-		Class: e.class, Error: e.lastError, Reason: e.lastReason,
-		LastRun: e.lastRun, DurationSeconds: e.took.Seconds(),
+		Key: r.key.String(), State: r.state.String(), Since: l.time(r.since),
+		NotBefore: l.time(r.notBefore), HeldUntil: l.time(t.floor), Wedged: r.wedged,
+		Attempts: t.attempts, Conflicts: t.conflicts, FailingSince: l.time(t.failingSince),
+		Class: t.class, Error: t.lastError, Reason: t.lastReason,
+		LastRun: l.time(r.lastRun), DurationSeconds: r.took.Seconds(),
 	}
-	if e.state == ready {
-		s.Lane = e.lane.String()
+	if r.state == ready {
+		s.Lane = r.lane.String()
 	}
 	return s
 }

@@ -48,7 +48,7 @@ func TestLedgerIsShownInPages(t *testing.T) {
 		ran := began.Add(time.Second)
 		want := []controller.KeyState{
 			{Key: "done", State: "Idle", Since: ran, Class: controller.ClassDone, LastRun: ran, DurationSeconds: 1},
-			{Key: "ns/fails", State: "Waiting", Since: ran, Attempts: 1, Class: controller.ClassRetry, LastRun: ran, DurationSeconds: 1},
+			{Key: "ns/fails", State: "Waiting", Since: ran, Attempts: 1, FailingSince: ran, Class: controller.ClassRetry, LastRun: ran, DurationSeconds: 1},
 			{Key: "ns/runs", State: "Processing", Since: began.Add(2 * time.Second)},
 			{Key: "ns/waits", State: "Waiting", Since: ran, NotBefore: ran.Add(time.Minute), Class: controller.ClassWait,
 				Reason: "certificate is not ready", LastRun: ran, DurationSeconds: 1},
@@ -64,7 +64,7 @@ func TestLedgerIsShownInPages(t *testing.T) {
 			t.Errorf("limited page: %v, more %v", page, more)
 		}
 		wantTotals := controller.Snapshot{Controller: "test", Running: true,
-			Workers: controller.Workers{Size: 3, Running: 3}, Processing: 1, Waiting: 2, Failing: 1}
+			Workers: controller.Workers{Size: 3, Running: 3}, Processing: 1, Waiting: 2, Failing: 1, OldestFailingSeconds: 1}
 		if diff := cmp.Diff(wantTotals, r.Snapshot()); diff != "" {
 			t.Errorf("totals (-want +got):\n%s", diff)
 		}

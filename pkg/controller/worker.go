@@ -42,27 +42,27 @@ var errGoexit = errors.New("pass called runtime.Goexit")
 // work is the one worker loop.
 func (t *term) work() {
 	for !t.pool.surplus() {
-		key, down := t.queue.Get()
+		r, down := t.queue.Get()
 		if down {
 			return
 		}
-		t.turn(key)
+		t.turn(r)
 	}
 }
 
 // turn deals with one popped key.
-func (t *term) turn(key cache.ObjectName) {
-	defer t.queue.Done(key)
+func (t *term) turn(r *record) {
+	defer t.queue.Done(r)
 	if t.stopping.Load() {
-		t.ledger.drop(key)
+		t.ledger.drop(r)
 		return
 	}
-	next := t.ledger.popped(key)
+	next := t.ledger.popped(r)
 	switch {
 	case next.run:
 	case next.putBack > 0:
 		t.c.counts.early.Add(1)
-		t.queue.AddAfter(key, next.putBack)
+		t.queue.AddAfter(r, next.putBack)
 		return
 	default:
 		t.c.counts.leftOver.Add(1)
@@ -70,20 +70,20 @@ func (t *term) turn(key cache.ObjectName) {
 	}
 
 	logger := klog.LoggerWithValues(klog.FromContext(t.ctx),
-		"object", klog.KRef(key.Namespace, key.Name), "reconcileID", fmt.Sprintf("%016x", rand.Uint64()), "attempt", next.attempt)
+		"object", klog.KRef(r.key.Namespace, r.key.Name), "reconcileID", fmt.Sprintf("%016x", rand.Uint64()), "attempt", next.attempt)
 	limit := t.c.cfg.ReconcileTimeout + wedgeGrace
-	start := time.Now()
-	watched := t.pool.watch(limit, func() { t.ledger.wedge(key) }, func(replaced bool) {
+	watched := t.pool.watch(limit, func() { t.ledger.wedge(r) }, func(replaced bool) {
 		logger.Error(nil, "Reconcile has not returned long after its deadline; its worker is given up", "after", limit, "replaced", replaced)
 	})
 
 	p := panicked(errGoexit, nil)
 	defer func() { // deferred for Goexit's sake
 		watched.end()
-		p.took, p.attempt = time.Since(start), next.attempt
-		t.settle(logger, key, p)
+		ended := t.ledger.now()
+		p.took, p.attempt = ended.sub(next.began), next.attempt
+		t.settle(logger, r, ended, p)
 	}()
-	p = t.pass(klog.NewContext(t.ctx, logger), key)
+	p = t.pass(klog.NewContext(t.ctx, logger), r.key)
 }
 
 // pass is what came of one pass.
@@ -154,7 +154,7 @@ func (t *term) pass(ctx context.Context, key cache.ObjectName) (p pass) {
 }
 
 // settle decides when key runs again, and records it. This is the one switch.
-func (t *term) settle(logger klog.Logger, key cache.ObjectName, p pass) {
+func (t *term) settle(logger klog.Logger, r *record, ended moment, p pass) {
 	cfg := &t.c.cfg
 	o := outcome{class: p.class, failure: p.text, took: p.took, lane: Normal}
 	if p.err == nil {
@@ -168,23 +168,23 @@ func (t *term) settle(logger klog.Logger, key cache.ObjectName, p pass) {
 
 	switch p.class {
 	case ClassDone:
-		t.limiter.Forget(key)
+		t.limiter.Forget(r)
 	case ClassWait:
-		t.limiter.Forget(key)
+		t.limiter.Forget(r)
 		o.after, o.lane = p.result.After, Background
 	case ClassStale:
 		o.after = staleDelay
 	case ClassConflict:
-		n := t.ledger.conflictsOf(key) + 1 // only this worker changes it now
+		n := r.said().conflicts + 1 // only this worker changes it now
 		o.after = jitter(backoff(cfg.RetryBaseDelay/conflictSpeedup, cfg.RetryMaxDelay, n))
 	case ClassFieldConflict:
-		o.after = max(t.limiter.When(key), jitterUp(fieldConflictFloor))
+		o.after = max(t.limiter.When(r), jitterUp(fieldConflictFloor))
 	case ClassRetry, ClassDeadline, ClassPanic:
-		o.after = t.limiter.When(key)
+		o.after = t.limiter.When(r)
 	case ClassInvalid:
-		o.after = max(t.limiter.When(key), jitterUp(invalidFloor))
+		o.after = max(t.limiter.When(r), jitterUp(invalidFloor))
 	case ClassTerminal, ClassFrozen:
-		t.limiter.Forget(key)
+		t.limiter.Forget(r)
 		o.after, o.lane = jitterUp(cfg.TerminalRecheck), Background
 		if p.result.After > 0 && p.err == nil {
 			o.after = min(o.after, p.result.After)
@@ -197,11 +197,11 @@ func (t *term) settle(logger klog.Logger, key cache.ObjectName, p pass) {
 		o.after = max(o.after, minDelay)
 	}
 
-	t.ledger.finished(key, o)
+	t.ledger.finished(r, ended, o)
 	if o.after > 0 {
-		t.queue.AddAfter(key, o.after)
+		t.queue.AddAfter(r, o.after)
 	}
-	t.report(logger, key, p, o)
+	t.report(logger, r.key, p, o)
 }
 
 // report counts and logs a pass.
@@ -213,7 +213,7 @@ func (t *term) report(logger klog.Logger, key cache.ObjectName, p pass, o outcom
 	if p.gated {
 		p.took = 0
 	}
-	t.c.cfg.Observe(p.class, p.took)
+	t.c.cfg.Observe(p.class, p.took, o.after)
 	logger = klog.LoggerWithValues(logger, "class", p.class, "duration", p.took, "after", o.after)
 	if p.err != nil && p.result.After > 0 {
 		t.c.counts.ignoredAfter.Add(1)

@@ -64,6 +64,8 @@ var (
 		"Keys that a timer will run: backoff, an asked for later look, recheck.", "controller")
 	queueOldestDue = desc("steadwatch_queue_oldest_due_seconds",
 		"How long the key that has been due for longest has waited for a worker.", "controller")
+	queueOldestFailing = desc("steadwatch_queue_oldest_failing_seconds",
+		"How long the key that has gone longest without a success since it first failed or met a conflict has done so; 0: none.", "controller")
 	queueWakeups = desc("steadwatch_queue_wakeups_total",
 		"Timers that ran nothing: early ones were put back, leftover ones dropped after a success.", "controller", "kind")
 	keysByOutcome = desc("steadwatch_keys",
@@ -80,7 +82,7 @@ var descs = []*prometheus.Desc{
 	informerState, informerObjects, informerLastHeard, informerHandlerPanics, informerIndexFailures,
 	quarantined, quarantinedTotal, unreadable,
 	lists, watches, watchEvents,
-	queueDepth, queueWaiting, queueOldestDue, queueWakeups, keysByOutcome, workers, panics, ignoredAfter,
+	queueDepth, queueWaiting, queueOldestDue, queueOldestFailing, queueWakeups, keysByOutcome, workers, panics, ignoredAfter,
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -133,6 +135,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(queueDepth, float64(s.Ready.Background), s.Controller, "background")
 		gauge(queueWaiting, float64(s.Waiting), s.Controller)
 		gauge(queueOldestDue, s.OldestDueSeconds, s.Controller)
+		gauge(queueOldestFailing, s.OldestFailingSeconds, s.Controller)
 		counter(queueWakeups, float64(s.Wakeups.Early), s.Controller, "early")
 		counter(queueWakeups, float64(s.Wakeups.LeftOver), s.Controller, "leftover")
 		gauge(keysByOutcome, float64(s.Failing), s.Controller, "failing")

@@ -23,7 +23,7 @@ import (
 var update = flag.Bool("update", false, "write docs/metrics.md")
 
 var groups = []struct{ title, text, prefix string }{
-	{"Passes", "What the controllers do, counted as it happens.", "steadwatch_reconcile_ steadwatch_convergence_"},
+	{"Passes", "What the controllers do, counted as it happens.", "steadwatch_reconcile_ steadwatch_requeue_ steadwatch_convergence_"},
 	{"Queues", "What waits, read from the controllers when scraped. Zero on a standby.", "steadwatch_queue_"},
 	{"Controllers", "", "steadwatch_"},
 	{"Informers", "How fresh the local copies are. The same on a standby.", "steadwatch_informer_ steadwatch_quarantined_ steadwatch_unreadable_"},

@@ -17,6 +17,7 @@ import (
 type Metrics struct {
 	reconciles        *prometheus.CounterVec
 	reconcileDuration *prometheus.HistogramVec
+	requeueDelay      *prometheus.HistogramVec
 	convergence       *prometheus.HistogramVec
 
 	queue  queueMetrics
@@ -37,6 +38,11 @@ func New(r prometheus.Registerer, version string) (*Metrics, error) {
 			Help:    "How long passes took, by outcome.",
 			Buckets: []float64{0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 10, 30, 120, 900},
 		}, []string{"controller", "class"}),
+		requeueDelay: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "steadwatch_requeue_delay_seconds",
+			Help:    "How long after a pass the key runs again by itself, by the outcome that asks for it.",
+			Buckets: []float64{0.01, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 35, 60, 120, 300, 600, 3600},
+		}, []string{"controller", "class"}),
 		// kind: of ours, such as WebApp.
 		convergence: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "steadwatch_convergence_seconds",
@@ -54,7 +60,7 @@ func New(r prometheus.Registerer, version string) (*Metrics, error) {
 	}, []string{"version", "goversion"})
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 
-	collectors := []prometheus.Collector{m.reconciles, m.reconcileDuration, m.convergence, build}
+	collectors := []prometheus.Collector{m.reconciles, m.reconcileDuration, m.requeueDelay, m.convergence, build}
 	collectors = append(collectors, m.queue.collectors()...)
 	collectors = append(collectors, m.leader.collectors()...)
 	collectors = append(collectors, m.rest.collectors()...)
@@ -70,15 +76,19 @@ func New(r prometheus.Registerer, version string) (*Metrics, error) {
 
 // Observe returns the func for controller.Config.Observe and creates all series
 // of that controller and its queue.
-func (m *Metrics) Observe(name string) func(controller.Class, time.Duration) {
+func (m *Metrics) Observe(name string) func(class controller.Class, took, again time.Duration) {
 	for _, class := range controller.Classes() {
 		m.reconciles.WithLabelValues(name, string(class))
 		m.reconcileDuration.WithLabelValues(name, string(class))
+		m.requeueDelay.WithLabelValues(name, string(class))
 	}
 	m.queue.create(name)
-	return func(class controller.Class, took time.Duration) {
+	return func(class controller.Class, took, again time.Duration) {
 		m.reconciles.WithLabelValues(name, string(class)).Inc()
 		m.reconcileDuration.WithLabelValues(name, string(class)).Observe(took.Seconds())
+		if again > 0 {
+			m.requeueDelay.WithLabelValues(name, string(class)).Observe(again.Seconds())
+		}
 	}
 }
 

@@ -51,6 +51,7 @@ func TestSeriesExistBeforeTheFirstEvent(t *testing.T) {
 	for name, want := range map[string]int{
 		"steadwatch_reconcile_total":            len(controller.Classes()),
 		"steadwatch_reconcile_duration_seconds": len(controller.Classes()),
+		"steadwatch_requeue_delay_seconds":      len(controller.Classes()),
 		"workqueue_depth":                       1,
 		"workqueue_adds_total":                  1,
 		"workqueue_retries_total":               1,
@@ -66,9 +67,9 @@ func TestSeriesExistBeforeTheFirstEvent(t *testing.T) {
 func TestObserve(t *testing.T) {
 	m, registry := newMetrics(t)
 	observe := m.Observe("webapp")
-	observe(controller.ClassDone, time.Second)
-	observe(controller.ClassDone, time.Second)
-	observe(controller.ClassRetry, 0)
+	observe(controller.ClassDone, time.Second, 0)
+	observe(controller.ClassDone, time.Second, 0)
+	observe(controller.ClassRetry, 0, 25*time.Second)
 	got := map[string]float64{}
 	for _, s := range gather(t, registry)["steadwatch_reconcile_total"].GetMetric() {
 		if v := s.GetCounter().GetValue(); v != 0 {
@@ -78,6 +79,15 @@ func TestObserve(t *testing.T) {
 	want := map[string]float64{"class=Done controller=webapp": 2, "class=Retry controller=webapp": 1}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("steadwatch_reconcile_total (-want +got):\n%s", diff)
+	}
+	for _, s := range gather(t, registry)["steadwatch_requeue_delay_seconds"].GetMetric() {
+		want := 0.0
+		if labels(s) == "class=Retry controller=webapp" {
+			want = 25 // seconds; that no delay is no observation shows in the count
+		}
+		if h := s.GetHistogram(); h.GetSampleSum() != want || h.GetSampleCount() > 1 || want == 0 && h.GetSampleCount() > 0 {
+			t.Errorf("steadwatch_requeue_delay_seconds{%s}: %v s in %d delays, want %v s", labels(s), h.GetSampleSum(), h.GetSampleCount(), want)
+		}
 	}
 }
 
@@ -145,7 +155,7 @@ func TestCollector(t *testing.T) {
 		},
 		[]metrics.Controller{
 			fakeController{Controller: "webapp", Ready: controller.Ready{Urgent: 1, Normal: 2, Background: 3}, Waiting: 4,
-				OldestDueSeconds: 1.5, Workers: controller.Workers{Size: 4, Running: 5, Wedged: 1}},
+				OldestDueSeconds: 1.5, OldestFailingSeconds: 1801, Workers: controller.Workers{Size: 4, Running: 5, Wedged: 1}},
 		},
 	))
 	wantSeries(t, registry, `
@@ -166,6 +176,9 @@ steadwatch_informer_state{resource="webapps.platform.tejo.dev",state="unlistable
 steadwatch_queue_depth{controller="webapp",lane="background"} 3
 steadwatch_queue_depth{controller="webapp",lane="normal"} 2
 steadwatch_queue_depth{controller="webapp",lane="urgent"} 1
+# HELP steadwatch_queue_oldest_failing_seconds How long the key that has gone longest without a success since it first failed or met a conflict has done so; 0: none.
+# TYPE steadwatch_queue_oldest_failing_seconds gauge
+steadwatch_queue_oldest_failing_seconds{controller="webapp"} 1801
 # HELP steadwatch_watch_events_total Watch events received, by type; those of a watch's initial state too.
 # TYPE steadwatch_watch_events_total counter
 steadwatch_watch_events_total{resource="services",type="ADDED"} 0
@@ -184,7 +197,7 @@ steadwatch_workers{controller="webapp",state="configured"} 4
 steadwatch_workers{controller="webapp",state="running"} 5
 steadwatch_workers{controller="webapp",state="wedged"} 1
 `, "steadwatch_informer_state", "steadwatch_informer_last_heard_timestamp_seconds", "steadwatch_queue_depth",
-		"steadwatch_watch_events_total", "steadwatch_workers")
+		"steadwatch_queue_oldest_failing_seconds", "steadwatch_watch_events_total", "steadwatch_workers")
 }
 
 func TestNewTwice(t *testing.T) {
