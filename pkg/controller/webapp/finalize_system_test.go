@@ -1,7 +1,6 @@
 package webapp_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -152,60 +151,6 @@ func (w *world) rawPatch(name, patch string) {
 		[]byte(patch), metav1.PatchOptions{}); err != nil {
 		w.Fatal(err)
 	}
-}
-
-// Others add and remove theirs all the time, 200 times, while ours comes and goes.
-func TestOtherFinalizersSurvive(t *testing.T) {
-	w := newWorld(t)
-	p := w.start(options{})
-	w.create(newApp("web", drainIn(0), func(a *v1alpha1.WebApp) { a.Finalizers = []string{"example.com/keep"} }))
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	done := make(chan error, 1)
-	go func() {
-		client := w.platform.PlatformV1alpha1().WebApps(w.namespace)
-		for n := 0; n < 200; {
-			app, err := client.Get(ctx, "web", metav1.GetOptions{})
-			if err != nil {
-				done <- err
-				return
-			}
-			if at := slices.Index(app.Finalizers, "example.com/busy"); at >= 0 {
-				app.Finalizers = slices.Delete(app.Finalizers, at, at+1)
-			} else if app.DeletionTimestamp == nil {
-				// Before ours, so that ours moves.
-				app.Finalizers = append([]string{"example.com/busy"}, app.Finalizers...)
-			} else {
-				app.Annotations = map[string]string{"n": fmt.Sprint(n)}
-			}
-			if _, err := client.Update(ctx, app, metav1.UpdateOptions{}); err == nil {
-				n++
-			} else if !apierrors.IsConflict(err) {
-				done <- err
-				return
-			}
-			if n == 100 && app.DeletionTimestamp == nil {
-				if err := client.Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
-					done <- err
-					return
-				}
-			}
-		}
-		done <- nil
-	}()
-	select {
-	case err := <-done:
-		if err != nil {
-			t.Fatalf("the other writer: %v", err)
-		}
-	case <-time.After(patience):
-		t.Fatal("the other writer did not come to an end")
-	}
-	p.idle(t)
-	eventually(t, "our finalizer to be gone, and only ours", func() (bool, string) {
-		f := w.app("web").Finalizers
-		return slices.Contains(f, "example.com/keep") && !slices.Contains(f, v1alpha1.Finalizer), fmt.Sprint(f)
-	})
 }
 
 // R74.
