@@ -1,0 +1,132 @@
+package canary
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// watching is a Reflector that runs. It is client-go's, as under any informer, on
+// purpose without what this project puts around the others: it has to be able to
+// fail as they would.
+type watching struct{ stop func() }
+
+func (c *Canary) startWatching(ctx context.Context) watching {
+	c.mu.Lock()
+	c.watch++
+	n := c.watch
+	c.refusal, c.heardVersion, c.heardAt = nil, "", time.Time{}
+	c.mu.Unlock()
+	reflector := cache.NewReflectorWithOptions(&listWatch{c: c, n: n}, &coordinationv1.Lease{}, &store{c: c, n: n}, cache.ReflectorOptions{
+		Name: "watch-canary",
+		// client-go's own with the default interval, and in proportion to shorter ones.
+		Backoff: &wait.Backoff{
+			Duration: min(800*time.Millisecond, c.cfg.Interval/20), Factor: 2, Jitter: 1, Steps: 10,
+			Cap: min(30*time.Second, c.cfg.Interval/2),
+		},
+	})
+	// What goes wrong is told by the state, once, and not by each retry.
+	logger := klog.FromContext(ctx).V(4)
+	if !logger.Enabled() {
+		logger = klog.Logger(logr.Discard())
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
+	var done sync.WaitGroup
+	done.Go(func() { reflector.RunWithContext(ctx) })
+	return watching{stop: func() {
+		cancel()
+		done.Wait()
+	}}
+}
+
+// listWatch lists and watches the one Lease, by a field selector: that is what a
+// Role which names the Lease allows.
+type listWatch struct {
+	c *Canary
+	n int
+}
+
+func (l *listWatch) options(o metav1.ListOptions) metav1.ListOptions {
+	o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, l.c.cfg.Name).String()
+	return o
+}
+
+func (l *listWatch) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.c.callTimeout)
+	defer cancel()
+	// Always the newest state: it is one object, and a revision that the API server
+	// does not know (yet, or any more) would be waited for.
+	o.ResourceVersion, o.ResourceVersionMatch, o.Limit, o.Continue = "", "", 0, ""
+	list, err := l.c.watched.List(ctx, l.options(o))
+	l.c.refused(l.n, "list", err)
+	return list, err
+}
+
+func (l *listWatch) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	w, err := l.c.watched.Watch(ctx, l.options(o))
+	l.c.refused(l.n, "watch", err)
+	return w, err
+}
+
+func (l *listWatch) List(o metav1.ListOptions) (runtime.Object, error) {
+	return l.ListWithContext(context.Background(), o)
+}
+
+func (l *listWatch) Watch(o metav1.ListOptions) (watch.Interface, error) {
+	return l.WatchWithContext(context.Background(), o)
+}
+
+// IsWatchListSemanticsUnSupported makes the Reflector list. A WatchList whose end
+// never comes (kubernetes/kubernetes#140890) would keep events from it that do come.
+func (*listWatch) IsWatchListSemanticsUnSupported() bool { return true }
+
+// refused notes how the API server answers the Reflector. Only an answer counts:
+// where none comes, silence is what the canary is there to find.
+func (c *Canary) refused(n int, verb string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.running || n != c.watch {
+		return
+	}
+	switch f := c.classify(verb, err); {
+	case f != nil && f.answered:
+		c.refusal = f
+	case err == nil && verb == "watch" && c.refusal != nil:
+		c.refusal, c.chanceSince = nil, time.Now()
+	}
+	c.refreshLocked(time.Now())
+	c.wake()
+}
+
+// store is where the Reflector puts what it hears. Nothing is kept.
+type store struct {
+	c *Canary
+	n int
+}
+
+func (s *store) heard(o any) error {
+	if lease, ok := o.(*coordinationv1.Lease); ok {
+		s.c.observe(s.n, lease)
+	}
+	return nil
+}
+
+func (s *store) Add(o any) error    { return s.heard(o) }
+func (s *store) Update(o any) error { return s.heard(o) }
+func (s *store) Delete(o any) error { return s.heard(o) }
+func (s *store) Resync() error      { return nil }
+
+func (s *store) Replace(items []any, version string) error {
+	s.c.relisted(s.n, version, items)
+	return nil
+}
