@@ -26,6 +26,10 @@ test-long: ## the full lengths of what the tests shorten, an hour or so
 bench: ## what docs/measurements.md shows: 5,000 WebApps from nothing
 	hack/bench.sh
 
+.PHONY: faults
+faults: ## every fault at full length: docs/faults.md, three quarters of an hour
+	go run ./hack/faults -out docs/faults.md
+
 .PHONY: verify
 verify: ## format, vet, staticcheck, imports, generated files, manifests
 	hack/verify.sh
