@@ -28,6 +28,9 @@ func (w *world) atEnd(f func() error) {
 	})
 }
 
+// theLease selects the one that is about leading.
+const theLease = "metadata.name=steadwatch"
+
 // leaseRecord is one version of the Lease.
 type leaseRecord struct {
 	holder   string
@@ -58,7 +61,8 @@ func watchLease(w *world) *leaseHistory {
 		leases := w.kube.CoordinationV1().Leases(w.system)
 		first := sync.OnceFunc(func() { close(listed) })
 		for ctx.Err() == nil {
-			list, err := leases.List(ctx, metav1.ListOptions{})
+			// There is another Lease, the canary's.
+			list, err := leases.List(ctx, metav1.ListOptions{FieldSelector: theLease})
 			if err != nil {
 				select {
 				case <-ctx.Done():
@@ -91,7 +95,7 @@ func watchLease(w *world) *leaseHistory {
 // follow watches on, across watches that end, until one is refused.
 func (h *leaseHistory) follow(ctx context.Context, leases typedcoordinationv1.LeaseInterface, from string) {
 	for {
-		watching, err := leases.Watch(ctx, metav1.ListOptions{ResourceVersion: from})
+		watching, err := leases.Watch(ctx, metav1.ListOptions{ResourceVersion: from, FieldSelector: theLease})
 		if err != nil {
 			return
 		}
@@ -209,7 +213,7 @@ func mutates(e controlplane.AuditEvent) bool {
 }
 
 func onLease(e controlplane.AuditEvent) bool {
-	return e.Resource == "leases" && (e.Verb == "create" || e.Verb == "update")
+	return e.Resource == "leases" && e.Name != "steadwatch-canary" && (e.Verb == "create" || e.Verb == "update")
 }
 
 // writes are the mutating requests, those on the Lease apart, that have been

@@ -41,6 +41,9 @@ type options struct {
 	retryBurst       int
 	terminalRecheck  time.Duration
 
+	watchCanaryInterval  time.Duration
+	watchCanaryFailAfter time.Duration
+
 	kubeAPIQPS   float64
 	kubeAPIBurst int
 
@@ -88,6 +91,9 @@ func parseOptions(args []string) (*options, error) {
 	f.Float64Var(&o.retryQPS, "retry-qps", 10, "retries a second, all objects of a kind together")
 	f.IntVar(&o.retryBurst, "retry-burst", 100, "retries above that rate at once")
 	f.DurationVar(&o.terminalRecheck, "terminal-recheck", time.Hour, "how often to look again at what only a change can mend")
+
+	f.DurationVar(&o.watchCanaryInterval, "watch-canary-interval", time.Minute, "how often the leader writes the Lease steadwatch-canary, which its own watch has to show; 0: never")
+	f.DurationVar(&o.watchCanaryFailAfter, "watch-canary-fail-after", 5*time.Minute, "how long such a write may stay unseen before liveness fails, at most twice without 10 minutes of success in between")
 
 	f.Float64Var(&o.kubeAPIQPS, "kube-api-qps", 50, "requests a second to the API server, for each controller's writes and for all local copies' reads")
 	f.IntVar(&o.kubeAPIBurst, "kube-api-burst", 100, "requests above that rate at once")
@@ -149,6 +155,9 @@ func (o *options) check() error {
 		if d.value <= 0 {
 			return refuse(d.name, "must be positive")
 		}
+	}
+	if err := o.checkWatchCanary(refuse); err != nil {
+		return err
 	}
 	for _, n := range []struct {
 		name  string

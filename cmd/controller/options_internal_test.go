@@ -38,6 +38,10 @@ func TestRefusedFlags(t *testing.T) {
 		"NamespaceEmpty":      {"a trailing comma must not mean all namespaces", []string{"--namespaces=a,"}, `--namespaces=,a: "" is no name of a namespace; give names separated by commas, or nothing for all namespaces`},
 		"LeaseNamespace":      {"the lease could never be created", []string{"--leader-election-namespace=a/b"}, `--leader-election-namespace=a/b: "a/b" is no name of a namespace`},
 		"AddressWithoutColon": {"a port alone", []string{"--metrics-bind-address=8080"}, "--metrics-bind-address=8080: must be host:port or :port, or 0 to disable it"},
+		"CanaryNegative":      {"no such interval", []string{"--watch-canary-interval=-1s"}, "--watch-canary-interval=-1s: must be a second or more, or 0 to switch it off"},
+		"CanaryTooOften":      {"a write every millisecond", []string{"--watch-canary-interval=1ms"}, "--watch-canary-interval=1ms: must be a second or more, or 0 to switch it off"},
+		"CanaryFailsFirst":    {"deaf before it is late", []string{"--watch-canary-fail-after=30s"}, "--watch-canary-fail-after=30s: must not be below --watch-canary-interval (1m0s); to switch the canary off, set that to 0"},
+		"CanaryNeverFails":    {"0 does not mean never here", []string{"--watch-canary-fail-after=0"}, "--watch-canary-fail-after=0s: must not be below --watch-canary-interval (1m0s); to switch the canary off, set that to 0"},
 		"LoggingFormat":       {"unknown format", []string{"--logging-format=xml"}, "--logging-format=xml: must be text or json"},
 	}
 	for name, tc := range tests {
@@ -54,7 +58,7 @@ func TestRefusedFlags(t *testing.T) {
 }
 
 func TestAcceptedFlags(t *testing.T) {
-	o, err := parseOptions([]string{"--namespaces=b, a,b", "-v=4", "--leader-elect=false", "--metrics-bind-address=0", "--debug-bind-address="})
+	o, err := parseOptions([]string{"--namespaces=b, a,b", "-v=4", "--leader-elect=false", "--metrics-bind-address=0", "--debug-bind-address=", "--watch-canary-interval=0"})
 	if err != nil {
 		t.Fatal(err)
 	}

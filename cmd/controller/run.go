@@ -207,9 +207,15 @@ func run(ctx context.Context, o *options) error {
 	})
 	registry.MustRegister(metrics.NewCollector(informers, []metrics.Controller{webAppController}))
 
+	// The write that must come back.
+	watching, err := newWatchCanary(config, o, fence, counters, registry, func(string) {})
+	if err != nil {
+		return err
+	}
+
 	// The lease.
 	var elected *election
-	live := []canary.Check{{Name: "webapp", Check: webAppController.Check}}
+	live := watching.liveness(canary.Check{Name: "webapp", Check: webAppController.Check})
 	if o.leaderElect {
 		if elected, err = newElection(config, o, fence); err != nil {
 			return err
@@ -231,7 +237,7 @@ func run(ctx context.Context, o *options) error {
 		serving.listen(ctx, "health-probe-bind-address", o.healthAddress, probes),
 		serving.listen(ctx, "metrics-bind-address", o.metricsAddress, scrapes),
 		serving.listen(ctx, "debug-bind-address", o.debugAddress,
-			debugHandler(informers, []quarantineSource{webApps}, map[string]*controller.Controller{"webapp": webAppController})),
+			watching.debug(debugHandler(informers, []quarantineSource{webApps}, map[string]*controller.Controller{"webapp": webAppController}))),
 	); err != nil {
 		return err
 	}
@@ -249,7 +255,7 @@ func run(ctx context.Context, o *options) error {
 		})
 	}
 	context.AfterFunc(ctx, ready.shutDown)
-	lead := func(ctx context.Context) error {
+	lead := watching.during(func(ctx context.Context) error {
 		if !awaitCaches(ctx, "webapp", informers, webAppCaches) {
 			return nil
 		}
@@ -260,7 +266,7 @@ func run(ctx context.Context, o *options) error {
 			recorder.flush(flushing)
 		}
 		return err
-	}
+	})
 	if o.leaderElect {
 		err = elected.run(ctx, lead)
 	} else {

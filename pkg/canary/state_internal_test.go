@@ -179,10 +179,19 @@ func TestStoppedProcess(t *testing.T) {
 	})
 }
 
-// An API server that was away for long, with a write outstanding: what comes back
-// late is not deafness, however slowly the Reflector finds its way back.
+// An API server that was away, with a write outstanding: what comes back late is not
+// deafness, however slowly the watch finds its way back.
 func TestR41OutageIsNotDeafness(t *testing.T) {
-	for name, away := range map[string]time.Duration{"Short": 20 * time.Second, "Long": time.Hour} {
+	tests := map[string]struct {
+		reason              string
+		before, away, after time.Duration // silent, away, silent still
+		refused             bool          // watches are refused for the first 50 s after
+	}{
+		"Refused": {"writes work at once, watches later", 5 * time.Second, time.Hour, 50 * time.Second, true},
+		"Long":    {"an hour away is no hour of deafness", 5 * time.Second, time.Hour, 4 * time.Minute, false},
+		"Restart": {"the watch gets an interval to come back, whatever was before", 4*time.Minute + 30*time.Second, 35 * time.Second, 55 * time.Second, false},
+	}
+	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newFakeServer()
@@ -190,7 +199,7 @@ func TestR41OutageIsNotDeafness(t *testing.T) {
 				p.lead()
 				sleep(59 * time.Second)
 				s.set(func(s *fakeServer) { s.frozen = true })
-				sleep(5 * time.Second) // one write not seen
+				sleep(time.Second + tc.before)
 				refused := apierrors.NewServiceUnavailable("starting")
 				s.set(func(s *fakeServer) {
 					for _, verb := range []string{"get", "update", "list", "watch"} {
@@ -198,20 +207,22 @@ func TestR41OutageIsNotDeafness(t *testing.T) {
 					}
 				})
 				s.cut()
-				sleep(away)
-				// Writes work at once, the watch comes back 50 s later.
+				sleep(tc.away)
 				s.set(func(s *fakeServer) {
-					delete(s.fail, "get")
-					delete(s.fail, "update")
-					delete(s.fail, "list")
-					s.frozen = false
+					clear(s.fail)
+					if tc.refused {
+						s.fail["watch"] = refused
+					}
 				})
-				for range 10 {
+				for range tc.after / (5 * time.Second) {
 					sleep(5 * time.Second)
 					p.is(true, Hearing, Late, Unwritable)
 				}
-				s.set(func(s *fakeServer) { clear(s.fail) })
-				sleep(time.Minute)
+				if n := p.Snapshot().Writes[Failed]; n == 0 {
+					t.Error("no write failed: this shows nothing")
+				}
+				s.set(func(s *fakeServer) { clear(s.fail); s.frozen = false })
+				sleep(2 * time.Minute)
 				p.is(true, Hearing)
 				p.leave()
 			})
@@ -230,12 +241,20 @@ func TestTerms(t *testing.T) {
 				p.lead()
 				time.Sleep(term + time.Duration(i)*time.Millisecond)
 				p.is(true, Pending, Hearing, Standby)
+				// Every other term ends in the midst of a silence.
+				s.set(func(s *fakeServer) { s.frozen = i%2 == 1 })
+				time.Sleep(time.Duration(i) * time.Second)
 				p.leave()
-				p.is(true, Standby)
-				time.Sleep(10 * time.Minute)
-				p.is(true, Standby)
+				s.set(func(s *fakeServer) { s.frozen = false })
+				for range 2 {
+					p.is(true, Standby)
+					if got := p.Snapshot(); got.WaitingSeconds != 0 || got.Message != "" {
+						t.Fatalf("round %d: after the term: %+v", i, got)
+					}
+					time.Sleep(10 * time.Minute)
+				}
 			}
-			if got := p.Snapshot(); p.late != 0 || got.Reconnects != 0 || got.Rewinds != 0 || got.WaitingSeconds != 0 {
+			if got := p.Snapshot(); i%2 == 0 && (p.late != 0 || got.Reconnects != 0) || got.Rewinds != 0 || got.AsksSpent != 0 {
 				t.Fatalf("round %d: late %d times, %+v", i, p.late, got)
 			}
 		}

@@ -28,6 +28,7 @@ var groups = []struct{ title, text, prefix string }{
 	{"Controllers", "", "steadwatch_"},
 	{"Informers", "How fresh the local copies are. The same on a standby.", "steadwatch_informer_ steadwatch_quarantined_ steadwatch_unreadable_"},
 	{"Lists and watches", "Counted where they are asked for.", "steadwatch_lists_ steadwatch_watch"},
+	{"Canary", "The write that must come back. A standby has the state standby and writes nothing. Absent with --watch-canary-interval=0, but for the histogram.", "steadwatch_canary_"},
 	{"Workqueue", "client-go's, with the names, labels and buckets of Kubernetes components.", "workqueue_"},
 	{"Requests", "client-go's. The limiter's histogram counts the wait of each client for itself.", "rest_client_"},
 	{"Leader election", "client-go's.", "leader_election_"},
@@ -49,6 +50,7 @@ func TestDocs(t *testing.T) {
 		[]metrics.Informer{fakeInformer(informer.Snapshot{})},
 		[]metrics.Controller{fakeController(controller.Snapshot{})},
 	))
+	registry.MustRegister(metrics.NewCanaryCollector(fakeCanary{}))
 	got := document(gather(t, registry))
 
 	path := filepath.Join("..", "..", "..", "docs", "metrics.md")

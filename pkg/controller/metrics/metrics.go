@@ -19,6 +19,7 @@ type Metrics struct {
 	reconcileDuration *prometheus.HistogramVec
 	requeueDelay      *prometheus.HistogramVec
 	convergence       *prometheus.HistogramVec
+	roundTrip         prometheus.Histogram
 
 	queue  queueMetrics
 	leader leaderMetrics
@@ -49,6 +50,8 @@ func New(r prometheus.Registerer, version string) (*Metrics, error) {
 			Help:    "From a change of spec to Ready, the time in the queue included; of changes that were followed from their beginning.",
 			Buckets: []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600},
 		}, []string{"kind"}),
+		roundTrip: newRoundTrip(),
+
 		queue:  newQueueMetrics(),
 		leader: newLeaderMetrics(),
 		rest:   newRESTMetrics(),
@@ -60,7 +63,7 @@ func New(r prometheus.Registerer, version string) (*Metrics, error) {
 	}, []string{"version", "goversion"})
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 
-	collectors := []prometheus.Collector{m.reconciles, m.reconcileDuration, m.requeueDelay, m.convergence, build}
+	collectors := []prometheus.Collector{m.reconciles, m.reconcileDuration, m.requeueDelay, m.convergence, m.roundTrip, build}
 	collectors = append(collectors, m.queue.collectors()...)
 	collectors = append(collectors, m.leader.collectors()...)
 	collectors = append(collectors, m.rest.collectors()...)
