@@ -52,6 +52,8 @@ type world struct {
 
 	copies *informer.Informer[*v1alpha1.WebApp]
 	events *record.FakeRecorder
+
+	config *rest.Config // of the controller
 }
 
 const crdFile = "../../../manifests/crd/platform.tejo.dev_webapps.yaml"
@@ -62,6 +64,7 @@ func newWorld(t *testing.T, cp *controlplane.ControlPlane) *world {
 		t.Fatal(err)
 	}
 	w := &world{T: t, plane: cp, namespace: cp.Namespace(t), kube: kubernetes.NewForConfigOrDie(cp.Config()), events: record.NewFakeRecorder(1000)}
+	w.config = cp.Config()
 	cfg := cp.Config()
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	w.webApps = dynamic.NewForConfigOrDie(cfg).Resource(resource).Namespace(w.namespace)
@@ -71,7 +74,7 @@ func newWorld(t *testing.T, cp *controlplane.ControlPlane) *world {
 // start runs the controller until the test ends or the result is called.
 func (w *world) start() (stop func()) {
 	w.Helper()
-	cfg := w.plane.Config()
+	cfg := w.config
 	kube, platform := kubernetes.NewForConfigOrDie(cfg), versioned.NewForConfigOrDie(cfg)
 	namespaces := []string{w.namespace}
 	w.copies = mustInformer(w, informer.Config[*v1alpha1.WebApp]{

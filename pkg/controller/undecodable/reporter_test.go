@@ -289,7 +289,7 @@ func TestManyAreBounded(t *testing.T) {
 			Gate: func(cache.ObjectName) controller.Verdict {
 				return controller.Verdict{State: controller.Frozen, Reason: "spec.drainTimeout"}
 			},
-			Observe: func(controller.Class, time.Duration) { passes.Add(1) },
+			Observe: func(controller.Class, time.Duration, time.Duration) { passes.Add(1) },
 		})
 		if err != nil {
 			t.Fatal(err)
