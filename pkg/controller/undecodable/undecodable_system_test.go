@@ -210,6 +210,36 @@ func TestTightenedSchemaThatDoesNotRatchet(t *testing.T) {
 	}
 }
 
+// A number of replicas that is none: the API server reads it for the scale subresource
+// whenever the object itself is written, so that it lets the condition through and not
+// the end of the deletion. That is said once, with the command that gets it out.
+func TestReplicasThatAreNoNumber(t *testing.T) {
+	w := newWorld(t, plane.ForTest(t))
+	w.start()
+	w.create("web", nil)
+	w.deployment("web")
+	w.condition("web", "Ready", "False RollingOut")
+	w.corrupt("web", map[string]any{"replicas": "two"})
+	w.condition("web", "Decodable", "False Undecodable")
+	w.event("Warning Undecodable", "spec.replicas")
+	w.webAppDelete("web")
+	eventually(t, "the drain", func() (bool, string) {
+		d := w.deployment("web")
+		return *d.Spec.Replicas == 0, fmt.Sprint(*d.Spec.Replicas)
+	})
+	w.rollOut("web")
+	message := w.event("Warning NotFinalized", "spec.replicas")
+	bad, ok := w.copies.Quarantined(cache.NewObjectName(w.namespace, "web"))
+	if !ok || len(bad.Fix) != 1 || !strings.Contains(message, bad.Fix[0]) {
+		t.Fatalf("record %+v, Event %q", bad, message)
+	}
+	w.paste(bad.Fix[0], "2")
+	w.gone("web")
+	if got := w.reasons(); got != "" {
+		t.Errorf("more Events: %s", got)
+	}
+}
+
 // storeLoosely creates a WebApp with our finalizer under a schema that says nothing
 // about one field of the spec, and then says it again.
 func (w *world) storeLoosely(name, field string, value any) {
