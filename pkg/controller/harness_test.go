@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -15,6 +16,9 @@ import (
 
 	"github.com/steadwatch/steadwatch/pkg/controller"
 )
+
+// long runs the long form of the tests that have one.
+var long = os.Getenv("STEADWATCH_LONG") == "1"
 
 func key(name string) cache.ObjectName { return cache.NewObjectName("ns", name) }
 

@@ -198,7 +198,7 @@ func TestR52_ForgottenKeysLeaveNothing(t *testing.T) {
 		led.finished(r, led.now(), o)
 		return r
 	}
-	for i := range 1_000_000 {
+	for i := range 200_000 {
 		key := cache.ObjectName{Namespace: strconv.Itoa(i / 2), Name: strconv.Itoa(i)}
 		r := pass(key, outcome{class: ClassRetry, failure: "EOF", after: time.Minute})
 		l.When(r)
