@@ -199,11 +199,11 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	webApps.OnQuarantine(func(key cache.ObjectName, entered bool) {
+	webApps.OnQuarantine(func(bad informer.Quarantined, entered bool) {
 		if !entered {
-			webAppUndecodable.Forget(key)
+			webAppUndecodable.Forget(bad.Key)
 		}
-		webAppController.Enqueue(controller.Urgent, key)
+		webAppController.Enqueue(controller.Urgent, bad.Key)
 	})
 	registry.MustRegister(metrics.NewCollector(informers, []metrics.Controller{webAppController}))
 

@@ -63,7 +63,7 @@
 //		Resource:      v1alpha1.SchemeGroupVersion.WithResource("webapps"),
 //		ListerWatcher: informer.Tolerant(clients.PlatformV1alpha1().RESTClient()),
 //	})
-//	webApps.OnQuarantine(func(key cache.ObjectName, entered bool) { enqueue(key) })
+//	webApps.OnQuarantine(func(record informer.Quarantined, entered bool) { enqueue(record.Key) })
 //
 // # Caveats
 //

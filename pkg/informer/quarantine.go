@@ -100,21 +100,21 @@ type leaving struct {
 // quarantineListeners are an Informer's.
 type quarantineListeners struct {
 	mu  sync.Mutex
-	all []func(key cache.ObjectName, entered bool)
+	all []func(record Quarantined, entered bool)
 }
 
-func (l *quarantineListeners) add(f func(key cache.ObjectName, entered bool)) {
+func (l *quarantineListeners) add(f func(record Quarantined, entered bool)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all = append(l.all[:len(l.all):len(l.all)], f)
 }
 
-func (l *quarantineListeners) tell(key cache.ObjectName, entered bool) {
+func (l *quarantineListeners) tell(record *Quarantined, entered bool) {
 	l.mu.Lock()
 	all := l.all
 	l.mu.Unlock()
 	for _, f := range all {
-		f(key, entered)
+		f(*record, entered)
 	}
 }
 
@@ -201,7 +201,7 @@ func (q *quarantine) tell(r *Quarantined, what recordChange) {
 		q.log.bad(r)
 	}
 	if what > seenAgain {
-		q.listeners.tell(r.Key, true)
+		q.listeners.tell(r, true)
 	}
 }
 
@@ -275,7 +275,7 @@ func (q *quarantine) settleOnce() bool {
 	for _, r := range gone {
 		_, exists, _ := q.store.GetByKey(r.Key.String())
 		q.log.left(r, exists)
-		q.listeners.tell(r.Key, false)
+		q.listeners.tell(r, false)
 	}
 	return more
 }

@@ -47,16 +47,18 @@ func (i *Informer[T]) QuarantineList(limit int, after cache.ObjectName) (page []
 // object has been updated: with entered set when the object is set aside, and
 // again when its bad fields, deletionTimestamp, finalizers or owner references
 // change, and with entered not set when it no longer is. By then the local copy
-// has its new state.
+// has its new state. The record is the one that holds or, at the end, the last one:
+// Quarantined does not have it any more then.
 //
 // f must not block: it enqueues the key, and where the object is somebody's child
 // the keys of its owners, from the record's OwnerReferences. An object that was
 // bad and is deleted is reported to handlers as well, by its metadata alone if
-// there was no good version.
-func (i *Informer[T]) OnQuarantine(f func(key cache.ObjectName, entered bool)) {
-	i.listeners.add(func(key cache.ObjectName, entered bool) {
-		defer i.containment.handled("quarantine", key.Namespace, key.Name)
-		f(key, entered)
+// there was no good version; but one that was never good, and whose deletion no
+// watch has seen, is reported here alone.
+func (i *Informer[T]) OnQuarantine(f func(record Quarantined, entered bool)) {
+	i.listeners.add(func(record Quarantined, entered bool) {
+		defer i.containment.handled("quarantine", record.Key.Namespace, record.Key.Name)
+		f(record, entered)
 	})
 }
 

@@ -20,8 +20,8 @@ func TestQuarantineList(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := 0
-	i.OnQuarantine(func(cache.ObjectName, bool) { panic("listener") })
-	i.OnQuarantine(func(cache.ObjectName, bool) { told++ })
+	i.OnQuarantine(func(Quarantined, bool) { panic("listener") })
+	i.OnQuarantine(func(Quarantined, bool) { told++ })
 	d := gadgets(t, false)
 	for _, p := range i.parts {
 		for _, name := range []string{"z", "x", "y"} {
@@ -76,7 +76,7 @@ func TestQuarantineHoldsUntilTheCacheHasIt(t *testing.T) {
 		lw := boundTo(t, gadgetClientNone(t))
 		q := lw.quarantine
 		var told []string
-		q.listeners.add(func(key cache.ObjectName, entered bool) { told = append(told, fmt.Sprint(key.Name, " ", entered)) })
+		q.listeners.add(func(r Quarantined, entered bool) { told = append(told, fmt.Sprint(r.Key.Name, " ", entered)) })
 		q.enter(badGadget(t, lw.decoder, wire("x", "u", "100", unfit)))
 		key := cache.NewObjectName("ns", "x")
 		ctx, cancel := context.WithCancel(t.Context())

@@ -28,6 +28,7 @@ type apps struct {
 	mu     sync.Mutex
 	events []string
 	told   []string
+	owners []string // woken by what is told
 }
 
 func startApps(t *testing.T, clients versioned.Interface, namespaces ...string) *apps {
@@ -76,7 +77,11 @@ func newApps(t *testing.T, clients versioned.Interface, namespaces ...string) (*
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.OnQuarantine(func(key cache.ObjectName, entered bool) {
+	a.OnQuarantine(func(record informer.Quarantined, entered bool) {
+		key := record.Key
+		for _, o := range record.OwnerReferences {
+			note(&a.owners, "%s of %s", o.Name, key.Name)
+		}
 		_, now := a.Quarantined(key)
 		if now != entered {
 			t.Errorf("told that %s is bad: %v, but the record says %v", key, entered, now)

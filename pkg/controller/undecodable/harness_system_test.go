@@ -121,11 +121,11 @@ func (w *world) start() (stop func()) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.copies.OnQuarantine(func(key cache.ObjectName, entered bool) {
+	w.copies.OnQuarantine(func(bad informer.Quarantined, entered bool) {
 		if !entered {
-			reporter.Forget(key)
+			reporter.Forget(bad.Key)
 		}
-		control.Enqueue(controller.Urgent, key)
+		control.Enqueue(controller.Urgent, bad.Key)
 	})
 	synced, err := reconciler.Register(control)
 	if err != nil {
