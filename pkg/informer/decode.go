@@ -22,19 +22,22 @@ type object interface {
 // one by one, so that one that does not fit its type costs only itself.
 //
 // An object that fits is the one that client-go's typed client makes from the
-// same bytes, to the last field: same library, same options, custom
-// UnmarshalJSON included, no defaulting, no conversion. Two things are
-// different, and always so:
+// same bytes, to the last field: custom UnmarshalJSON included, no defaulting, no
+// conversion. Plain JSON is decoded along a plan of the type (see plan.fast),
+// everything else by the typed client's library with the typed client's options;
+// only that library ever calls an object bad. Two things are different, and
+// always so:
 //
 //   - TypeMeta is empty. The typed client clears it on watch and on get, but
 //     leaves it on the items of a list of custom resources, so that the same
 //     object looks different depending on how it got into the cache.
 //   - managedFields are dropped unless asked for, before they are decoded, which
-//     saves the better part of their cost. They are still checked to be JSON, but
+//     saves most of their cost. They are still checked to be JSON, but
 //     not to be managedFields.
 type decoder struct {
 	typ               reflect.Type // a struct whose pointer is an object
 	keepManagedFields bool
+	plan              *plan // made for both of the above
 }
 
 // newDecoder returns a decoder of objects of type t, a pointer to a struct.
@@ -42,7 +45,7 @@ func newDecoder(t reflect.Type, keepManagedFields bool) (*decoder, error) {
 	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct || !t.Implements(reflect.TypeFor[object]()) {
 		return nil, fmt.Errorf("%s cannot be decoded item by item: a pointer to a Kubernetes API type is needed", t)
 	}
-	return &decoder{typ: t.Elem(), keepManagedFields: keepManagedFields}, nil
+	return &decoder{typ: t.Elem(), keepManagedFields: keepManagedFields, plan: objectPlan(t.Elem(), keepManagedFields)}, nil
 }
 
 func (d *decoder) new() object { return reflect.New(d.typ).Interface().(object) }
@@ -69,26 +72,36 @@ func (b *badItem) hasKey() bool { return b.meta.Name != "" }
 // item decodes one object. It may change raw. The error is errMalformed: raw is
 // no JSON at all.
 func (d *decoder) item(raw []byte) (item, error) {
+	v := reflect.New(d.typ)
+	obj := v.Interface().(object)
+	if d.plan.fast(raw, v.Elem()) {
+		return item{object: d.clear(obj)}, nil
+	}
+	v.Elem().SetZero() // fast may have begun
 	if !d.keepManagedFields {
 		var err error
 		if raw, err = dropManagedFields(raw); err != nil {
 			return item{}, err
 		}
 	}
-	obj := d.new()
 	if err := unmarshal(raw, obj); err != nil {
 		// A custom UnmarshalJSON may call a syntax error what is well-formed
 		// (a string that should hold JSON), so the error alone does not tell.
-		if !json.Valid(raw) {
+		if !validJSON(raw) {
 			return item{}, fmt.Errorf("%w: %w", errMalformed, err)
 		}
-		return item{bad: &badItem{meta: readMetadata(raw), fields: findBadFields(raw, d.typ), err: err}}, nil
+		return item{bad: &badItem{meta: readMetadata(raw), fields: blame(raw, d.typ, err), err: err}}, nil
 	}
+	return item{object: d.clear(obj)}, nil
+}
+
+// clear takes away what no object of this decoder has.
+func (d *decoder) clear(obj object) object {
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	if !d.keepManagedFields && obj.GetManagedFields() != nil {
 		obj.SetManagedFields(nil)
 	}
-	return item{object: obj}, nil
+	return obj
 }
 
 // unmarshal is what decides whether bytes fit a type: the typed client's JSON
@@ -102,6 +115,13 @@ func unmarshal(raw []byte, into any) (err error) {
 	}()
 	return kjson.UnmarshalCaseSensitivePreserveInts(raw, into)
 }
+
+// validJSON is json.Valid, and quicker on what is valid.
+func validJSON(raw []byte) bool {
+	return ignore.fast(raw, reflect.Value{}) || json.Valid(raw)
+}
+
+var ignore = &plan{op: opIgnore}
 
 var null = []byte("null")
 
@@ -125,7 +145,7 @@ func dropManagedFields(raw []byte) ([]byte, error) {
 	if len(managed) <= len(null) {
 		return raw, nil
 	}
-	if !json.Valid(managed) {
+	if !validJSON(managed) {
 		return nil, fmt.Errorf("%w: managedFields", errMalformed)
 	}
 	start := cap(raw) - cap(managed) // managed is a slice of raw
@@ -180,17 +200,27 @@ func readMetadata(raw []byte) metav1.ObjectMeta {
 // readInto leaves *into alone when raw does not fit; a repeated key that fits
 // replaces what was read before.
 func readInto[F any](raw []byte, into *F) {
-	var f F
-	if !bytes.Equal(raw, null) && unmarshal(raw, &f) == nil {
+	if f, ok := read[F](raw); ok {
 		*into = f
 	}
+}
+
+// read decodes raw unless it is null or does not fit.
+func read[F any](raw []byte) (f F, ok bool) {
+	if bytes.Equal(raw, null) {
+		return f, false
+	}
+	if planOf(reflect.TypeFor[F]()).fast(raw, reflect.ValueOf(&f).Elem()) {
+		return f, true
+	}
+	var again F
+	return again, unmarshal(raw, &again) == nil
 }
 
 func readList[F any](raw []byte, into *[]F) {
 	var list []F
 	err := elements(raw, func(value []byte) bool {
-		var f F
-		if !bytes.Equal(value, null) && unmarshal(value, &f) == nil {
+		if f, ok := read[F](value); ok {
 			list = append(list, f)
 		}
 		return true

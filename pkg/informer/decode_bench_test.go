@@ -21,7 +21,7 @@ import (
 
 // routes returns a LIST of 10,000 ApplicationRoutes as an API server writes it,
 // of which every nth is bad; 0 for none.
-func routes(b *testing.B, nth int, managedFields bool) []byte {
+func routes(b testing.TB, nth int, managedFields bool) []byte {
 	b.Helper()
 	var out bytes.Buffer
 	out.WriteString(`{"apiVersion":"networking.tejo.dev/v1alpha1","items":[`)

@@ -5,13 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	kjson "sigs.k8s.io/json"
+
+	networking "github.com/steadwatch/steadwatch/pkg/apis/networking/v1alpha1"
+	platform "github.com/steadwatch/steadwatch/pkg/apis/platform/v1alpha1"
 )
 
 // seeds are whole bodies, objects and fragments that are worth mutating.
@@ -168,7 +173,7 @@ func FuzzWatchFrames(f *testing.F) {
 
 // FuzzFindBadFields: an object decodes if, and only if, nothing in it is bad.
 func FuzzFindBadFields(f *testing.F) {
-	for _, raw := range append(richGadgets, bad, `7`, `null`, `{"spec":{"backends":[{"weight":"1"}],"byPort":{"x":"y"},"free":{"a":1e999},"nameless":"1s","level":3,"quoted":1}}`) {
+	for _, raw := range append(richGadgets, bad, `7`, `null`, `{"spec":{"backends":[{"weight":"1"}],"byPort":{"x":"y"},"free":{"a":1e999},"nameless":"1s","level":3,"quoted":1}}`, `{"spec":{"interval":"x","triple":[1,2,3,"x"]}}`) {
 		f.Add([]byte(raw))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -197,6 +202,31 @@ func FuzzFindBadFields(f *testing.F) {
 		}
 		if filled := fillIn(patch); kind != "" && !strings.Contains(filled, "<JSON of") && !json.Valid([]byte(filled)) && !strings.ContainsAny(string(raw), "<>") {
 			t.Fatalf("no JSON once filled in: %s", filled)
+		}
+	})
+}
+
+// FuzzFast: what a plan takes is what the typed client's decoder makes of it,
+// for types of all shapes. The other targets cover it too, but mostly mutate
+// what is around the objects.
+func FuzzFast(f *testing.F) {
+	types := []reflect.Type{
+		reflect.TypeFor[gadget](), reflect.TypeFor[networking.ApplicationRoute](), reflect.TypeFor[platform.WebApp](),
+		reflect.TypeFor[corev1.Pod](), reflect.TypeFor[corev1.Secret](), reflect.TypeFor[metav1.ObjectMeta](), reflect.TypeFor[metav1.Status](),
+	}
+	for _, raw := range richGadgets {
+		f.Add([]byte(raw))
+	}
+	for i, typ := range types {
+		g := generator{rand.New(rand.NewPCG(uint64(i), 0))}
+		f.Add(g.value(typ, 0))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		for _, typ := range types {
+			compareFast(t, raw, typ)
+		}
+		if valid := ignore.fast(raw, reflect.Value{}); valid && !json.Valid(raw) {
+			t.Fatal("accepted what is no JSON")
 		}
 	})
 }

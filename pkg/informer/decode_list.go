@@ -2,7 +2,6 @@ package informer
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -179,7 +178,7 @@ func readStatus(raw []byte) *metav1.Status {
 }
 
 func statusError(raw []byte) error {
-	if !json.Valid(raw) {
+	if !validJSON(raw) {
 		return fmt.Errorf("%w: status", errMalformed)
 	}
 	return &apierrors.StatusError{ErrStatus: *readStatus(raw)}

@@ -68,12 +68,12 @@ func (d *decoder) frame(raw []byte) (frame, error) {
 			if bytes.Equal(value, null) {
 				return true // leaves an earlier one, as for the typed client
 			}
-			if obj != nil && !json.Valid(obj) {
+			if obj != nil && !validJSON(obj) {
 				fault = fmt.Errorf("%w: object of a watch event", errMalformed)
 			}
 			obj = value
 		default:
-			if !json.Valid(value) {
+			if !validJSON(value) {
 				fault = fmt.Errorf("%w: %.32q of a watch event", errMalformed, key)
 			}
 		}
@@ -101,7 +101,7 @@ func (d *decoder) frame(raw []byte) (frame, error) {
 		return frame{}, fmt.Errorf("%w: watch event %s without an object", errMalformed, event)
 	}
 	if f.event == watch.Error {
-		if !json.Valid(obj) {
+		if !validJSON(obj) {
 			return frame{}, fmt.Errorf("%w: object of a watch event", errMalformed)
 		}
 		f.status = readStatus(obj)

@@ -87,8 +87,8 @@ func quoteJSON(s string) string {
 //
 // The errors of Duration, Quantity, Time and every other type that decodes
 // itself do not say where they arose, and decoding ends with the first of them.
-// So this walks raw along typ and tries every part on its own, with the same
-// decoder. It is slow, and meant for objects that are known to be bad. What
+// So this walks raw along typ and tries every part on its own, as the decoder
+// does. It is slow, and meant for objects that are known to be bad. What
 // fails as a whole and in none of its parts is reported as a whole.
 //
 // It quotes what it finds: not for types that hold secrets.
@@ -98,32 +98,47 @@ func findBadFields(raw []byte, typ reflect.Type) []badField {
 	return f.found
 }
 
+// blame is findBadFields for raw that is known not to fit: err says so.
+func blame(raw []byte, typ reflect.Type, err error) []badField {
+	f := &fieldFinder{}
+	if raw = bytes.TrimSpace(raw); !f.parts(raw, typ, nil) {
+		f.reportWhole(raw, typ, err, nil)
+	}
+	return f.found
+}
+
 type fieldFinder struct {
 	found []badField
 }
 
 // walk reports what is wrong with raw and returns whether anything is.
 func (f *fieldFinder) walk(raw []byte, t reflect.Type, path []step) bool {
-	if len(f.found) == maxBadFields {
+	if len(f.found) == maxBadFields || planOf(t).fits(raw) {
 		return false
 	}
-	err := tryDecode(raw, t)
-	if err == nil {
-		return false
-	}
+	// What is wrong with a part is wrong with the whole, so the whole is asked
+	// last. (An array ignores what is beyond its length, but one that is fine
+	// fits: no plan decodes it, the typed client's decoder does.)
 	if len(path) < maxFieldDepth && f.parts(raw, t, path) {
 		return true
 	}
+	err := unmarshalAlone(raw, t)
+	if err != nil {
+		f.reportWhole(raw, t, err, path)
+	}
+	return err != nil
+}
+
+func (f *fieldFinder) reportWhole(raw []byte, t reflect.Type, err error, path []step) {
 	f.report(badField{Value: shorten(string(raw)), Reason: shorten(reason(raw, t, err)), typ: t}, path)
-	return true
 }
 
 // parts walks the parts of raw and returns whether any of them is wrong.
 func (f *fieldFinder) parts(raw []byte, t reflect.Type, path []step) bool {
-	for !decodesItself(t) && t.Kind() == reflect.Pointer {
+	for !planOf(t).self && t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if decodesItself(t) || len(raw) == 0 {
+	if planOf(t).self || len(raw) == 0 {
 		return false
 	}
 	wrong := false
@@ -198,6 +213,13 @@ func (f *fieldFinder) report(b badField, path []step) {
 
 // tryDecode decodes raw alone, as the decoder does where it is.
 func tryDecode(raw []byte, t reflect.Type) error {
+	if planOf(t).fits(raw) {
+		return nil
+	}
+	return unmarshalAlone(raw, t)
+}
+
+func unmarshalAlone(raw []byte, t reflect.Type) error {
 	if t.Name() == "" && t.Kind() == reflect.Struct && decodes(reflect.PointerTo(t)) {
 		// The decoder heeds UnmarshalJSON of a struct without a name only where
 		// it starts from its pointer.

@@ -10,7 +10,8 @@ import (
 // jsonField is a member of a JSON object as a Go struct sees it.
 type jsonField struct {
 	typ    reflect.Type
-	quoted bool // has the json option "string"
+	index  []int // as for reflect.Type.FieldByIndex
+	quoted bool  // has the json option "string"
 }
 
 var jsonFieldsCache sync.Map // reflect.Type to map[string]jsonField
@@ -24,27 +25,33 @@ func jsonFields(t reflect.Type) map[string]jsonField {
 		return cached.(map[string]jsonField)
 	}
 	fields := map[string]jsonField{}
-	level := []reflect.Type{t}
+	type embedding struct {
+		typ   reflect.Type
+		index []int
+	}
+	level := []embedding{{typ: t}}
 	visited := map[reflect.Type]bool{}
 	for len(level) > 0 {
 		type candidate struct {
 			jsonField
 			tagged bool
 		}
-		var next []reflect.Type
+		var next []embedding
 		// A struct embedded twice at the same depth hides its own fields.
 		embedded := map[reflect.Type]int{}
-		for _, s := range level {
-			embedded[s]++
+		for _, e := range level {
+			embedded[e.typ]++
 		}
 		found := map[string][]candidate{}
-		for _, s := range level {
+		for _, e := range level {
+			s := e.typ
 			if visited[s] {
 				continue
 			}
 			visited[s] = true
 			for i := range s.NumField() {
 				sf := s.Field(i)
+				index := append(e.index[:len(e.index):len(e.index)], i)
 				tag := sf.Tag.Get("json")
 				if tag == "-" || !sf.IsExported() && !(sf.Anonymous && deref1(sf.Type).Kind() == reflect.Struct) {
 					continue
@@ -54,10 +61,10 @@ func jsonFields(t reflect.Type) map[string]jsonField {
 					name = ""
 				}
 				if name == "" && sf.Anonymous && deref1(sf.Type).Kind() == reflect.Struct {
-					next = append(next, deref1(sf.Type))
+					next = append(next, embedding{deref1(sf.Type), index})
 					continue
 				}
-				c := candidate{jsonField{sf.Type, hasOption(options, "string") && quotable(deref1(sf.Type).Kind())}, name != ""}
+				c := candidate{jsonField{sf.Type, index, hasOption(options, "string") && quotable(deref1(sf.Type).Kind())}, name != ""}
 				if name == "" {
 					name = sf.Name
 				}
