@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -64,6 +65,7 @@ type ledger struct {
 	// open differences; doubts have settled by the revision heard alone.
 	open, doubts map[cache.ObjectName]openDifference
 	tracking     bool // the record, for what is open
+	known        bool // an audit has been made, since the last rewind
 }
 
 type openDifference struct {
@@ -90,6 +92,9 @@ func (l *ledger) audit(ctx context.Context, a auditor) (audited, error) {
 	}
 	if below(all.resourceVersion, before) {
 		l.reset()
+		l.mu.Lock()
+		l.known = false
+		l.mu.Unlock()
 		return audited{listing: all, rewound: true}, nil
 	}
 	// From here on, so that nobody settles by what is about to be replaced.
@@ -100,6 +105,7 @@ func (l *ledger) audit(ctx context.Context, a auditor) (audited, error) {
 		found = nil
 	}
 	l.keep(found, asked)
+	l.known = !rewound
 	return audited{listing: all, rewound: rewound, differences: found}, nil
 }
 
@@ -210,6 +216,30 @@ func (l *ledger) overdue(grace time.Duration) (all []difference, next time.Time)
 		}
 	}
 	return all, next
+}
+
+// unconverged counts the objects whose generation in the last audit is above the one
+// that observed returns, and those that were not delivered at all. Objects for which
+// observed returns false do not count.
+func (l *ledger) unconverged(observed func(cache.ObjectName, types.UID) (int64, bool)) (n int, known bool) {
+	l.mu.Lock()
+	l.settle()
+	known = l.known
+	for _, d := range l.open {
+		if d.audited.uid != "" && d.audited.uid != d.delivered.uid {
+			n++
+		}
+	}
+	l.mu.Unlock()
+	if !known {
+		return 0, false
+	}
+	for _, a := range l.record.audited() {
+		if got, ok := observed(a.key, a.uid); ok && got < a.generation {
+			n++
+		}
+	}
+	return n, true
 }
 
 // compare returns what all holds that was not delivered and what was delivered that

@@ -111,6 +111,30 @@ func (r *record) get(key cache.ObjectName) (mark, bool) {
 	return r.now(key)
 }
 
+// auditedGeneration is what the last audit has seen of an object that was delivered.
+type auditedGeneration struct {
+	key        cache.ObjectName
+	uid        types.UID
+	generation int64
+}
+
+// audited returns what the last audit has seen of the objects that were delivered,
+// but for those that are set aside.
+func (r *record) audited() []auditedGeneration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]auditedGeneration, 0, len(r.delivered))
+	for key, d := range r.delivered {
+		if d.audited == 0 {
+			continue
+		}
+		if _, bad := r.quarantine.mark(key); !bad {
+			all = append(all, auditedGeneration{key, d.uid, d.audited})
+		}
+	}
+	return all
+}
+
 // len is the number of objects delivered, without those set aside.
 func (r *record) len() int {
 	r.mu.Lock()
