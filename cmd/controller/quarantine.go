@@ -49,9 +49,9 @@ func quarantineHandler(sources []quarantineSource) http.HandlerFunc {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		format := r.FormValue("format")
-		if format != "" && format != "json" && format != "text" {
-			http.Error(w, "format must be json or text", http.StatusBadRequest)
+		text, err := wantsText(r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
 		pages := []quarantinePage{}
@@ -68,7 +68,7 @@ func quarantineHandler(sources []quarantineSource) http.HandlerFunc {
 			}
 			pages = append(pages, page)
 		}
-		if format == "text" || format == "" && strings.HasPrefix(r.Header.Get("Accept"), "text/plain") {
+		if text {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 			writeQuarantineText(w, pages)
 			return

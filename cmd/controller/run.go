@@ -215,7 +215,7 @@ func run(ctx context.Context, o *options) error {
 
 	// The lease.
 	var elected *election
-	live := watching.liveness(canary.Check{Name: "webapp", Check: webAppController.Check})
+	live := watching.liveness(canary.Check{Name: "webapp", Check: webAppController.Check, Note: wedgedNote(webAppController)})
 	if o.leaderElect {
 		if elected, err = newElection(config, o, fence); err != nil {
 			return err

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/steadwatch/steadwatch/pkg/controller"
@@ -78,7 +77,7 @@ func (s *servers) close(ctx context.Context) {
 // debugHandler serves what is known about the queues and the local copies, and
 // Go's profiles.
 //
-//	GET  /debug/queue[?controller=&limit=&after=namespace/name]
+//	GET  /debug/queue[?controller=&limit=&after=namespace/name&format=text&skip=]
 //	POST /debug/queue/retry?key=namespace/name[&controller=]
 //	GET  /debug/informers
 //	GET  /debug/quarantine[?resource=&limit=&after=namespace/name&format=text]
@@ -93,49 +92,8 @@ func debugHandler(informers []metrics.Informer, quarantines []quarantineSource, 
 		writeJSON(w, snapshots)
 	})
 	mux.HandleFunc("GET /debug/quarantine", quarantineHandler(quarantines))
-	mux.HandleFunc("GET /debug/queue", func(w http.ResponseWriter, r *http.Request) {
-		limit, after, err := paging(r)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		type queue struct {
-			controller.Snapshot
-			Keys []controller.KeyState `json:"keys"`
-			// More is set where the next page begins after the last key.
-			More bool `json:"more,omitempty"`
-		}
-		queues := []queue{}
-		for name, c := range controllers {
-			if want := r.FormValue("controller"); want != "" && want != name {
-				continue
-			}
-			q := queue{Snapshot: c.Snapshot(), Keys: []controller.KeyState{}}
-			if page, more := c.Keys(limit, after); len(page) > 0 {
-				q.Keys, q.More = page, more
-			}
-			queues = append(queues, q)
-		}
-		writeJSON(w, queues)
-	})
-	mux.HandleFunc("POST /debug/queue/retry", func(w http.ResponseWriter, r *http.Request) {
-		key, err := cache.ParseObjectName(r.FormValue("key"))
-		if err != nil || key.Name == "" {
-			http.Error(w, "key must be namespace/name", http.StatusBadRequest)
-			return
-		}
-		retried := []string{}
-		for name, c := range controllers {
-			if want := r.FormValue("controller"); (want == "" || want == name) && c.RetryNow(key) {
-				retried = append(retried, name)
-			}
-		}
-		if len(retried) == 0 {
-			http.Error(w, key.String()+" is not waiting in any queue here: on a standby none is", http.StatusNotFound)
-			return
-		}
-		writeJSON(w, map[string]any{"key": key.String(), "retried": retried})
-	})
+	mux.HandleFunc("GET /debug/queue", queueHandler(controllers))
+	mux.HandleFunc("POST /debug/queue/retry", retryHandler(controllers))
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)

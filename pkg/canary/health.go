@@ -24,6 +24,20 @@ type Check struct {
 	// Check returns nil while the condition holds. It is called for each
 	// request, from several goroutines, and should not block.
 	Check func() error
+	// Note, if set, returns what is worth knowing under ?verbose while the condition
+	// holds, in one line, or "". It should not block either.
+	Note func() string
+}
+
+// note is Note for the end of a line.
+func (c *Check) note() string {
+	if c.Note == nil {
+		return ""
+	}
+	if note := c.Note(); note != "" {
+		return ": " + note
+	}
+	return ""
 }
 
 // Handler serves checks at path and each one alone at path/<name>, in the form
@@ -89,6 +103,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !ran:
 			fmt.Fprintf(&out, "[+]%s excluded: ok\n", p.Name)
+		case err == nil && verbose:
+			fmt.Fprintf(&out, "[+]%s ok%s\n", p.Name, p.note())
 		case err == nil:
 			fmt.Fprintf(&out, "[+]%s ok\n", p.Name)
 		case verbose:

@@ -41,6 +41,20 @@ func TestHandler(t *testing.T) {
 			status: 200,
 			body:   "[+]ping ok\n[+]election ok\nhealthz check passed\n",
 		},
+		"Note": {
+			reason: "a condition may hold and yet have something to say, to who asks",
+			path:   "/healthz?verbose",
+			checks: []canary.Check{{Name: "webapp", Check: holds, Note: func() string { return "2 wedged" }}, {Name: "b", Check: holds, Note: func() string { return "" }}},
+			status: 200,
+			body:   "[+]ping ok\n[+]webapp ok: 2 wedged\n[+]b ok\nhealthz check passed\n",
+		},
+		"NoteWithheld": {
+			reason: "like the text of an error",
+			path:   "/healthz",
+			checks: []canary.Check{{Name: "webapp", Check: holds, Note: func() string { return "2 wedged" }}, {Name: "b", Check: fails}},
+			status: 503,
+			body:   "[+]ping ok\n[+]webapp ok\n[-]b failed: reason withheld\nhealthz check failed\n",
+		},
 		"OneFails": {
 			reason: "the failing part is named, its text is not for everyone",
 			path:   "/healthz",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -324,7 +325,7 @@ func (c *Controller) Check() error {
 		return nil
 	}
 	if err := t.pool.check(); err != nil {
-		return fmt.Errorf("controller %s: %w", c.cfg.Name, err)
+		return fmt.Errorf("controller %s: %w: %s", c.cfg.Name, err, strings.Join(c.Snapshot().Wedged, ", "))
 	}
 	return nil
 }
