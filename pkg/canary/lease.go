@@ -204,7 +204,7 @@ func (c *Canary) versionLocked(ctx context.Context, version string) {
 	if err == nil && order < 0 {
 		c.rewound, c.rewoundNow, c.rewindUnheard = true, true, true
 		c.rewinds++
-		c.outstanding, c.late, c.deaf = nil, false, false
+		c.outstanding, c.late, c.deaf, c.everHeard, c.hearingSince = nil, false, false, false, time.Time{}
 		// What the Reflector has heard of lies in a future that did not happen.
 		c.watch++
 		c.heardVersion, c.heardAt = "", time.Time{}

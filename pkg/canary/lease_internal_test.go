@@ -63,6 +63,29 @@ func TestAdopt(t *testing.T) {
 	})
 }
 
+// One write of another process may have been under way when the lead changed.
+func TestNoRival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeServer()
+		p := s.process(t, "a")
+		p.lead()
+		sleep(time.Second)
+		foreign := s.stored()
+		foreign.Spec.HolderIdentity = ptr.To("b")
+		if _, err := s.Update(t.Context(), foreign, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			sleep(30 * time.Second)
+			if got := p.Snapshot().Rival; got != "" {
+				t.Fatalf("%s is called a rival", got)
+			}
+		}
+		p.is(true, Hearing)
+		p.leave()
+	})
+}
+
 // Two leaders by mistake: named by both, deaf neither.
 func TestRivals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -107,7 +130,7 @@ func TestR34Rewound(t *testing.T) {
 				p.lead()
 				sleep(time.Second)
 				early := s.stored()
-				sleep(5 * time.Minute)
+				sleep(20 * time.Minute) // longer than it takes to count as well
 				s.set(func(s *fakeServer) {
 					s.revision = number(early)
 					s.lease = early
@@ -135,6 +158,9 @@ func TestR34Rewound(t *testing.T) {
 				p.is(true, tc.state)
 				if got := readAsks(s.stored()); got != 0 {
 					t.Errorf("%d asks spent", got)
+				}
+				if !p.Snapshot().Rewound {
+					t.Errorf("no longer flagged after 9 min")
 				}
 				if tc.restarted {
 					sleep(5 * time.Minute)
