@@ -11,8 +11,8 @@
 //   - lost_test.go, kill_test.go, race_test.go: writes that are not answered,
 //     processes that end between two of them, others who are quicker.
 //   - lag_test.go: a local copy that is behind.
-//   - burst_test.go, retry_test.go, namespace_test.go: much at once, and failures
-//     that last.
+//   - burst_test.go, retry_test.go, namespace_test.go, policy_test.go: much at once,
+//     and failures that last.
 //   - undecodable_test.go: an object that cannot be decoded, under fire.
 //
 // STEADWATCH_LONG=1 runs the long form of the tests that have one.

@@ -33,8 +33,8 @@ const (
 	// ClassRetry: any other error.
 	ClassRetry Class = "Retry"
 	// ClassInvalid: the API server refused the content (schema, CEL, admission
-	// policy). Retried no sooner than after five minutes, since a policy can be
-	// mended without touching the object.
+	// policy). Retried rarely, but within five minutes, since a policy can be mended
+	// without touching the object.
 	ClassInvalid Class = "Invalid"
 	// ClassTerminal: the Reconciler says that only a change helps. Looked at
 	// again every Config.TerminalRecheck all the same.

@@ -41,7 +41,7 @@ func TestOutcomes(t *testing.T) {
 		}, controller.ClassRetry, 90 * time.Millisecond, 110 * time.Millisecond, 1},
 		"conflict":              {"quicker than a failure and none", fails(conflict), controller.ClassConflict, 9 * time.Millisecond, 11 * time.Millisecond, 0},
 		"field conflict":        {"slowly", fails(fieldConflict), controller.ClassFieldConflict, time.Minute, 66 * time.Second, 1},
-		"invalid":               {"a floor of 5 minutes", fails(invalid), controller.ClassInvalid, 5 * time.Minute, 330 * time.Second, 1},
+		"invalid":               {"a floor, but within 5 minutes", fails(invalid), controller.ClassInvalid, 270 * time.Second, 5 * time.Minute, 1},
 		"terminal":              {"the recheck", fails(controller.Terminal(io.EOF)), controller.ClassTerminal, time.Hour, 66 * time.Minute, 1},
 		"stale":                 {"fixed and short", fails(controller.ErrStale), controller.ClassStale, 200 * time.Millisecond, 200 * time.Millisecond, 0},
 		"panic":                 {"as Retry", func(context.Context) (controller.Result, error) { panic("boom") }, controller.ClassPanic, 90 * time.Millisecond, 110 * time.Millisecond, 1},

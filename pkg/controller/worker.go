@@ -20,8 +20,10 @@ const (
 	// milliseconds after the write as a rule: this is only the second look for the
 	// case that it does not, and it costs a gate call and no request.
 	staleDelay = 200 * time.Millisecond
-	// invalidFloor is the least delay of an Invalid key.
-	invalidFloor = 5 * time.Minute
+	// invalidFloor is the least delay of an Invalid key. With its jitter it is just
+	// under 5 minutes: what a mended admission policy lets through converges within
+	// that without anybody touching the object.
+	invalidFloor = 4*time.Minute + 30*time.Second
 	// fieldConflictFloor is the least delay of a FieldConflict key. The other
 	// manager's letting go is a change of the child and wakes the key by itself.
 	fieldConflictFloor = time.Minute
