@@ -198,7 +198,7 @@ func (f *fake) reporter(t *testing.T, change ...func(*undecodable.Config)) (*und
 	if err != nil {
 		t.Fatal(err)
 	}
-	events := record.NewFakeRecorder(1000)
+	events := record.NewFakeRecorder(20_000)
 	cfg := undecodable.Config{Resource: resource, Kind: "WebApp", Client: client, FieldManager: "test", Quarantined: f.quarantined, Recorder: events}
 	for _, c := range change {
 		c(&cfg)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -261,15 +262,19 @@ func TestDeletion(t *testing.T) {
 	}
 }
 
-// With a whole controller: a thousand bad objects cost one write a second, however
+// With a whole controller: ten thousand bad objects (one thousand in the short form)
+// cost one write a second, however
 // often they are enqueued, and a deletion among them does not wait.
 func TestManyAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const n = 1000
+		n := 1000
+		if os.Getenv("STEADWATCH_LONG") == "1" {
+			n = 10_000
+		}
 		f := newFake()
 		var keys []cache.ObjectName
 		for i := range n {
-			keys = append(keys, f.bad(fmt.Sprintf("a-%04d", i)))
+			keys = append(keys, f.bad(fmt.Sprintf("a-%05d", i)))
 		}
 		finalized := make(chan struct{}, 10)
 		r, events := f.reporter(t, func(cfg *undecodable.Config) {
@@ -329,7 +334,7 @@ func TestManyAreBounded(t *testing.T) {
 		if len(finalized) != 1 {
 			t.Error("the deletion waits for its turn")
 		}
-		time.Sleep(2 * n * time.Second)
+		time.Sleep(time.Duration(2*n) * time.Second)
 		synctest.Wait()
 		told := 0
 		for _, k := range keys {
@@ -340,10 +345,14 @@ func TestManyAreBounded(t *testing.T) {
 		if told < n-1 { // the deleted one has nobody to be told any more
 			t.Errorf("%d of %d have the condition in the end", told, n)
 		}
-		if got := len(strings.Split(reasons(events), ", ")); got > n {
-			t.Errorf("%d Events for %d objects", got, n)
+		recorded := len(strings.Split(reasons(events), ", "))
+		if recorded > n {
+			t.Errorf("%d Events for %d objects", recorded, n)
 		}
-		t.Logf("%d passes", passes.Load())
+		if got := passes.Load(); got > int64(10*n) {
+			t.Errorf("%d passes", got)
+		}
+		t.Logf("%d bad objects: %d conditions, %d Events, %d passes", n, told, recorded, passes.Load())
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
