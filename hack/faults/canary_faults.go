@@ -20,11 +20,11 @@ func canaryScenarios() []*scenario {
 			check: holds(func(c *checks, s settings) {
 				c.nothingLost()
 				c.streamsAgain(s.back())
-				c.that(c.r.settled.max <= s.polledAge(), "after %s a change was acted on after %s, want %s", s.polled(), round(c.r.settled.max), s.polledAge())
+				c.settledWithin(s.polledAge(), s)
 				c.that(c.r.said(canarySight, "deaf") > 0, "the canary never said deaf")
 				c.that(len(c.r.restarts) == 2, "%d restarts, want the two that the budget allows: %s", len(c.r.restarts), whys(c.r.restarts))
 				c.that(c.r.said(canarySight, "unrecoverable") > 0, "the canary never said unrecoverable")
-				c.that(c.r.late > 0 && c.r.late <= s.polled(), "the process started in the middle converged after %s, want %s", round(c.r.late), s.polled())
+				c.that(c.r.late > 0 && c.r.late <= s.polled()+c.r.slack, "the process started in the middle converged after %s, want %s", round(c.r.late), c.with(s.polled()))
 			}),
 		},
 		{
@@ -34,14 +34,14 @@ func canaryScenarios() []*scenario {
 				c.notRestarted()
 				c.nothingLost()
 				c.that(c.r.said(canarySight, "forbidden") > 0, "the canary never said forbidden")
-				c.that(c.r.granted > 0 && c.r.granted <= 2*s.canaryInterval+s.of(5*time.Second, 3*time.Second), "heard %s after the right was granted, want within two intervals", round(c.r.granted))
+				c.that(c.r.granted > 0 && c.r.granted <= 2*s.canaryInterval+s.of(5*time.Second, 3*time.Second)+c.r.slackAfter, "heard %s after the right was granted, want within two intervals", round(c.r.granted))
 			}),
 		},
 		{
 			name: "lives", fault: "none: start, leader change, shutdown, again and again",
 			run: lives,
 			check: holds(func(c *checks, s settings) {
-				c.noAlarm()
+				c.noAlarm(s)
 				c.nothingLost()
 			}),
 		},

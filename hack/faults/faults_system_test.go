@@ -8,6 +8,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 
 	"github.com/steadwatch/steadwatch/hack/controlplane"
@@ -20,8 +21,7 @@ func TestMain(m *testing.M) {
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.(flag.Getter).Get().(int) < 32 {
 		_ = parallel.Value.Set("32")
 	}
-	klog.LogToStderr(false)
-	klog.SetOutput(io.Discard)
+	klog.SetLogger(logr.Discard())
 	os.Exit(m.Run())
 }
 
@@ -43,6 +43,10 @@ func TestFaults(t *testing.T) {
 	if _, err := l.sharedPlane(); errors.Is(err, controlplane.ErrNoBinaries) && os.Getenv("CI") != "true" {
 		t.Skipf("skipped, no control plane: %v", err)
 	}
+	if err := l.startControl(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.endControl() })
 	for _, name := range tested {
 		scenarios, err := choose(name)
 		if err != nil {

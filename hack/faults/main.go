@@ -43,6 +43,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 
 	"github.com/steadwatch/steadwatch/hack/install"
@@ -70,8 +71,7 @@ func main() {
 		return
 	}
 	// The informers beside the product complain, as they should.
-	klog.LogToStderr(false)
-	klog.SetOutput(io.Discard)
+	klog.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	held, err := run(ctx, chosen, *short, *out)
@@ -113,6 +113,10 @@ func run(ctx context.Context, scenarios []*scenario, short bool, file string) (h
 	defer l.close()
 	l.say("running %d scenarios", len(scenarios))
 
+	if err := l.startControl(ctx); err != nil {
+		return false, err
+	}
+
 	results := make([]*result, len(scenarios))
 	var running sync.WaitGroup
 	held = true
@@ -133,6 +137,7 @@ func run(ctx context.Context, scenarios []*scenario, short bool, file string) (h
 		})
 	}
 	running.Wait()
+	results = append(results, l.endControl())
 	results = slices.DeleteFunc(results, func(r *result) bool { return r == nil })
 
 	var table bytes.Buffer

@@ -28,6 +28,7 @@ const (
 	stateSight   sightKind = iota // an informer's state
 	restartSight                  // an informer has done something about its watch
 	canarySight                   // the canary's state
+	rewindSight                   // the canary's Lease has gone back
 	healthSight                   // /healthz is not 200; what names the checks
 	readySight                    // /readyz is not 200 after it has been
 )
@@ -64,6 +65,8 @@ func (r *replica) informers(ctx context.Context) []informerView {
 }
 
 var canaryState = regexp.MustCompile(`(?m)^steadwatch_canary_state\{[^}]*state="([^"]+)"[^}]*\} 1$`)
+
+var rewinds = regexp.MustCompile(`(?m)^steadwatch_canary_rewinds_total [1-9]`)
 
 // watch looks at one replica until ctx ends. What a new process says is compared with
 // nothing.
@@ -106,6 +109,9 @@ func (o *observer) watch(ctx context.Context, r *replica, every time.Duration) {
 		if code, body := fetch(ctx, 2*time.Second, a.metrics, "/metrics"); code == http.StatusOK {
 			if m := canaryState.FindStringSubmatch(body); m != nil {
 				changed(canarySight, "", m[1])
+			}
+			if rewinds.MatchString(body) {
+				changed(rewindSight, "", "rewound")
 			}
 		}
 		switch code, body := fetch(ctx, 2*time.Second, a.health, "/healthz?verbose"); code {
@@ -168,6 +174,8 @@ func heard(sights []sight, since time.Time) string {
 			text = "reopened (" + s.what + ")"
 		case canarySight:
 			text = "canary " + s.what
+		case rewindSight:
+			text = "canary: etcd was set back"
 		case healthSight:
 			text = "/healthz 503 (" + s.what + ")"
 		case readySight:

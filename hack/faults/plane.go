@@ -33,13 +33,20 @@ type lab struct {
 	shared *plane
 	err    error
 
-	// Control planes of one scenario's own, and processes on their way up: both
-	// are what a small machine has little room for.
-	alone, starting chan struct{}
+	control *trial // see startControl
+
+	// Scenarios under way, control planes of one scenario's own, and processes on
+	// their way up: what a small machine has little room for.
+	running, alone, starting chan struct{}
 }
 
 func newLab(ctx context.Context, root string, short, build bool, out io.Writer) (_ *lab, err error) {
-	l := &lab{root: root, out: out, build: build, alone: make(chan struct{}, 2), starting: make(chan struct{}, 2)}
+	// With the intervals of production most of them only wait.
+	running := 64
+	if short {
+		running = 8
+	}
+	l := &lab{root: root, out: out, build: build, running: make(chan struct{}, running), alone: make(chan struct{}, 2), starting: make(chan struct{}, 2)}
 	if l.settings, err = newSettings(root, short); err != nil {
 		return nil, err
 	}

@@ -16,13 +16,13 @@ import (
 func quietScenarios() []*scenario {
 	return []*scenario{
 		{
-			name: "idle-cut", fault: "a load balancer cuts every stream that is idle for 50 s (-short: 5 s)",
+			name: "idle-cut", fault: "a load balancer cuts every stream that is idle for 50 s (-short: 20 s)",
 			run: idleCuts,
 			check: holds(func(c *checks, s settings) {
 				c.notRestarted()
 				c.nothingLost()
 				c.actedWithin(10 * time.Second)
-				c.noAlarm()
+				c.noAlarm(s)
 			}),
 		},
 		{
@@ -30,7 +30,7 @@ func quietScenarios() []*scenario {
 			run: quiet(20*time.Minute, 40*time.Second, 100),
 			check: holds(func(c *checks, s settings) {
 				c.notRestarted()
-				c.noAlarm()
+				c.noAlarm(s)
 				c.that(c.r.requests.relists() == 0, "%d relists", c.r.requests.relists())
 			}),
 		},
@@ -45,7 +45,7 @@ func quietScenarios() []*scenario {
 			},
 			check: holds(func(c *checks, s settings) {
 				c.notRestarted()
-				c.noAlarm()
+				c.noAlarm(s)
 				c.that(c.r.requests.relists() == 0, "%d relists", c.r.requests.relists())
 			}),
 		},
@@ -54,7 +54,7 @@ func quietScenarios() []*scenario {
 			run: busy,
 			check: holds(func(c *checks, s settings) {
 				quietly(c, s)
-				c.noAlarm()
+				c.noAlarm(s)
 				c.that(c.r.requests.relists() == 0, "%d relists", c.r.requests.relists())
 			}),
 		},
@@ -65,9 +65,9 @@ func quietScenarios() []*scenario {
 func idleCuts(ctx context.Context, t *trial) error {
 	rule := faultproxy.Rule{
 		Match: faultproxy.Match{Verbs: watchVerb}, Close: faultproxy.ResetStream,
-		AfterIdle: t.lab.of(50*time.Second, 5*time.Second),
+		AfterIdle: t.lab.of(50*time.Second, 20*time.Second),
 	}
-	return under(rule, 30*time.Minute, 45*time.Second, options{every: t.lab.of(70*time.Second, 7*time.Second)})(ctx, t)
+	return under(rule, 30*time.Minute, 80*time.Second, options{every: t.lab.of(70*time.Second, 27*time.Second)})(ctx, t)
 }
 
 // quiet lets time pass with n ConfigMaps in the local copy. Nothing changes but the

@@ -31,11 +31,15 @@ type result struct {
 	// long it took to hear of a right. 0: never, or not asked.
 	late, granted time.Duration
 
+	// What changes without a fault waited for, at most, during this one and after.
+	slack, slackAfter time.Duration
+
 	// notes are findings of the scenario's own, problems what does not hold.
 	notes, problems []string
 }
 
-// promptly is when a change counts as having come by a stream.
+// promptly is when a change counts as having come by a stream, if no change without a
+// fault waited at that time.
 const promptly = 2 * time.Second
 
 func (t *trial) sum() {
@@ -49,7 +53,8 @@ func (t *trial) sum() {
 		r.peer = t.book.delays(plain, r.began, r.lifted)
 	}
 	r.lost = t.book.unseen(product)
-	r.streaming, r.streams = t.book.prompt(product, r.lifted, promptly)
+	r.slack, r.slackAfter = t.lab.slack(r.began, r.lifted), t.lab.slack(r.lifted, r.end)
+	r.streaming, r.streams = t.book.prompt(product, r.lifted, promptly+r.slackAfter)
 	r.requests = count(t.proxy.Requests(faultproxy.Match{UserAgentPrefix: "steadwatch"}), r.began, r.lifted)
 	r.peerRequests = count(t.proxy.Requests(faultproxy.Match{UserAgentPrefix: plainAgent}), r.began, r.lifted)
 	for _, replica := range t.replicas {
@@ -87,6 +92,7 @@ func count(requests []faultproxy.Request, from, to time.Time) tally {
 			continue
 		}
 		page := strings.Contains(r.URL, "continue=")
+		one := r.Name != "" // by field selector
 		switch {
 		case r.Verb == "watch" && r.MetadataOnly:
 			t.questions++
@@ -94,6 +100,8 @@ func count(requests []faultproxy.Request, from, to time.Time) tally {
 			t.watchLists++
 		case r.Verb == "watch":
 			t.watches++
+		case r.Verb == "list" && one:
+			t.gets++
 		case r.Verb == "list" && page:
 		case r.Verb == "list" && r.MetadataOnly:
 			t.audits++
@@ -136,20 +144,35 @@ func (c *checks) notRestarted() {
 	c.that(c.r.failed == 0, "/healthz failed %d times", c.r.failed)
 }
 
-func (c *checks) noAlarm() {
+// noAlarm holds where nothing is wrong. That a write of the canary takes long is no
+// alarm, nor is one that comes back late if others had to wait as long.
+func (c *checks) noAlarm(s settings) {
+	late := max(c.r.slack, c.r.slackAfter) > s.canaryInterval/2
 	for _, s := range c.r.sights {
-		if s.kind != readySight && (s.kind == restartSight || !well(s)) {
+		if s.kind == readySight || s.kind == canarySight && (s.what == "unwritable" || s.what == "late" && late) {
+			continue
+		}
+		if s.kind == restartSight || !well(s) {
 			c.that(false, "false alarm: %s %s after %s", s.subject, s.what, round(s.at.Sub(c.r.began)))
 		}
 	}
 }
 
 func (c *checks) actedWithin(d time.Duration) {
-	c.that(c.r.ours.max <= d, "a change was acted on after %s, want within %s", round(c.r.ours.max), d)
+	c.that(c.r.ours.max <= d+c.r.slack, "a change was acted on after %s, want within %s", round(c.r.ours.max), c.with(d))
+}
+
+// settledWithin bounds what changes wait for once the fault has to have been found.
+func (c *checks) settledWithin(d time.Duration, s settings) {
+	c.that(c.r.settled.max <= d+c.r.slack, "from %s on a change was acted on after %s, want within %s", s.polled(), round(c.r.settled.max), c.with(d))
+}
+
+func (c *checks) with(d time.Duration) string {
+	return fmt.Sprintf("%s (and %s, as without a fault)", d, round(c.r.slack))
 }
 
 func (c *checks) streamsAgain(within time.Duration) {
-	c.that(c.r.streams && c.r.streaming <= within, "not streaming again within %s of the fault's end", within)
+	c.that(c.r.streams && c.r.streaming <= within+c.r.slackAfter, "not streaming again within %s of the fault's end (and %s, as without a fault)", within, round(c.r.slackAfter))
 }
 
 func whys(restarts []restart) string {

@@ -60,6 +60,7 @@ func serverScenarios() []*scenario {
 		})},
 		{name: "etcd-restored-running", fault: "etcd set back to an older state, API server not restarted", alone: true, run: restored(false), check: holds(func(c *checks, s settings) {
 			c.notRestarted()
+			c.that(c.r.said(rewindSight, "rewound") > 0, "nothing says that etcd was set back")
 		})},
 	}
 }

@@ -53,8 +53,8 @@ func newSettings(root string, short bool) (settings, error) {
 	}
 	if short {
 		s.probeAfter, s.auditInterval, s.pollInterval = 3*time.Second, 20*time.Second, 3*time.Second
-		s.canaryInterval, s.canaryFailAfter = 2*time.Second, 10*time.Second
-		s.tick, s.look, s.recovery, s.patience = 500*time.Millisecond, 250*time.Millisecond, 15*time.Second, 30*time.Second
+		s.canaryInterval, s.canaryFailAfter = 4*time.Second, 16*time.Second
+		s.tick, s.look, s.recovery, s.patience = time.Second, 250*time.Millisecond, 15*time.Second, time.Minute
 		s.liveness.delay, s.liveness.period = time.Second, time.Second
 		s.liveness.backoff, s.liveness.maxBackoff = time.Second, 10*time.Second
 	}

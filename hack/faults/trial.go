@@ -198,6 +198,10 @@ func take(ctx context.Context, slots chan struct{}) error {
 
 // run runs a scenario. Its error says that nothing was learned.
 func (l *lab) run(ctx context.Context, s *scenario) (*result, error) {
+	if err := take(ctx, l.running); err != nil {
+		return nil, err
+	}
+	defer func() { <-l.running }()
 	p, err := l.sharedPlane()
 	if s.alone {
 		if err := take(ctx, l.alone); err != nil {
