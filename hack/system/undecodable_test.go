@@ -2,6 +2,7 @@ package system_test
 
 import (
 	"fmt"
+	"net"
 	"path"
 	"slices"
 	"strings"
@@ -65,34 +66,42 @@ func TestUndecodableWrittenOften(t *testing.T) {
 		return fmt.Sprintf("lists %g, watches %g", p.metric("steadwatch_lists_total", resource), p.metric("steadwatch_watches_total", resource))
 	}
 	before, logged, since := seen(), len(p.Log()), time.Now()
-	stop, writes := make(chan struct{}), 0
+	stop := make(chan struct{})
+	var writes atomic.Int64
 	var firing atomic.Bool
 	var writing sync.WaitGroup
-	writing.Go(func() {
-		tick := time.NewTicker(time.Second / 20)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-t.Context().Done():
-				return
-			case <-tick.C:
+	// Each on a connection of its own, so that a slow answer does not slow the others.
+	const writers, rate = 5, 20
+	for range writers {
+		cfg := rest.CopyConfig(admin)
+		cfg.QPS, cfg.Dial = -1, (&net.Dialer{}).DialContext
+		client := dynamic.NewForConfigOrDie(cfg).Resource(v1alpha1.SchemeGroupVersion.WithResource("webapps")).Namespace(w.namespace)
+		writing.Go(func() {
+			tick := time.NewTicker(writers * time.Second / rate)
+			defer tick.Stop()
+			for {
+				select {
+				case <-stop:
+					return
+				case <-t.Context().Done():
+					return
+				case <-tick.C:
+				}
+				if !firing.Load() {
+					continue
+				}
+				_, err := client.Patch(t.Context(), "bad", types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/beat":"%d"}}}`, writes.Load()), metav1.PatchOptions{})
+				if apierrors.IsNotFound(err) {
+					return
+				}
+				if err != nil {
+					t.Errorf("write to the bad WebApp: %v", err)
+					return
+				}
+				writes.Add(1)
 			}
-			if !firing.Load() {
-				continue
-			}
-			_, err := bad.Patch(t.Context(), "bad", types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/beat":"%d"}}}`, writes), metav1.PatchOptions{})
-			if apierrors.IsNotFound(err) {
-				return
-			}
-			if err != nil {
-				t.Errorf("write to the bad WebApp: %v", err)
-				return
-			}
-			writes++
-		}
-	})
+		})
+	}
 	var changes [2]spans // quiet, fire
 	var cpu [2]float64
 	var took [2]time.Duration
@@ -143,16 +152,15 @@ func TestUndecodableWrittenOften(t *testing.T) {
 	if told != 1 {
 		t.Errorf("%d Events, want 1: %q", told, w.events("bad"))
 	}
-	// Machines that are busy write less often.
-	if least := turns * int(slice/time.Second) * 5; writes < least {
-		t.Errorf("%d writes in %s: this test shows nothing", writes, took[1])
+	reached := float64(writes.Load()) / took[1].Seconds()
+	if reached < rate/4 { // machines that are busy write less often
+		t.Errorf("%.1f writes a second: this test shows nothing", reached)
 	}
-	t.Logf("\n|  | changes | p50 | p99 | CPU |\n| quiet, %s | %s | %.2f s |\n| bad one written %d times in %s | %s | %.2f s |",
-		took[0].Round(time.Second), quiet, cpu[0], writes, took[1].Round(time.Second), fire, cpu[1])
-	t.Logf("%d log lines, %d status writes, %d Events; deleted in %s", lines, counts["patch webapps/status bad"], told, deleted.Round(time.Millisecond))
-	if limit := quiet.quantile(0.99) * 3 / 2; long && fire.quantile(0.99) > limit {
-		t.Errorf("p99 of good ones is %s, at most %s wanted", fire.quantile(0.99), limit)
-	}
+	// How quick a busy machine is proves nothing: docs/measurements.md keeps a run.
+	t.Logf("\n|  | changes | p50 | p99 | CPU |\n| --- | --- | --- | --- | --- |\n| quiet, %s | %s | %.2f s |\n| written %.1f times a second, %s | %s | %.2f s |\np99 %.2f of that of the quiet windows",
+		took[0].Round(time.Second), quiet, cpu[0], reached, took[1].Round(time.Second), fire, cpu[1],
+		float64(fire.quantile(0.99))/float64(quiet.quantile(0.99)))
+	t.Logf("%d writes, %d log lines, %d status writes, %d Events; deleted in %s", writes.Load(), lines, counts["patch webapps/status bad"], told, deleted.Round(time.Millisecond))
 }
 
 // corrupt changes what etcd holds of a WebApp.
