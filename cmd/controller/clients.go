@@ -3,10 +3,13 @@ package main
 import (
 	"fmt"
 	"os"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/steadwatch/steadwatch/pkg/informer"
 )
 
 // loadConfig returns how to reach the API server. It sends no request: one that
@@ -47,6 +50,23 @@ func clientConfig(config *rest.Config, name string, qps float64, burst int) *res
 	config.UserAgent = name + "/" + buildVersion()
 	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(float32(qps), burst)
 	return config
+}
+
+// newHearing is what the local copies share to find out whether their watches still
+// tell them everything.
+func newHearing(config *rest.Config, o *options) (*informer.Hearing, error) {
+	off := func(d time.Duration) time.Duration {
+		if d == 0 {
+			return -1
+		}
+		return d
+	}
+	return informer.NewHearing(informer.HearingConfig{
+		Config:        clientConfig(config, "steadwatch-hearing", 0, 0),
+		ProbeAfter:    off(o.watchProbeAfter),
+		AuditInterval: off(o.watchAuditInterval),
+		PollInterval:  off(o.watchPollInterval),
+	})
 }
 
 // fencedConfig is clientConfig for one who writes on behalf of the leader. The fence

@@ -25,7 +25,7 @@ func TestSystemCRDs(t *testing.T) {
 	r := w.start("steadwatch", replicaOptions{args: []string{"--namespaces="}})
 	r.informerIs(webAppsResource, "unlistable")
 	for _, other := range []string{"deployments.apps", "services", "configmaps"} {
-		r.informerIs(other, "synced")
+		r.informerIs(other, "hearing")
 	}
 	r.awaitReady()
 	w.quiet(r, 5*time.Second)
@@ -40,7 +40,7 @@ func TestSystemCRDs(t *testing.T) {
 	w.create(w.namespace, "first")
 	w.converges(time.Minute, w.namespace, "first")
 	t.Logf("converged %s after the CRDs", time.Since(installed))
-	r.informerIs(webAppsResource, "synced")
+	r.informerIs(webAppsResource, "hearing")
 	r.alive()
 
 	// Deleted while running. Its objects go first, which takes the controller: it

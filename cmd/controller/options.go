@@ -41,6 +41,10 @@ type options struct {
 	retryBurst       int
 	terminalRecheck  time.Duration
 
+	watchProbeAfter    time.Duration
+	watchAuditInterval time.Duration
+	watchPollInterval  time.Duration
+
 	watchCanaryInterval  time.Duration
 	watchCanaryFailAfter time.Duration
 
@@ -91,6 +95,10 @@ func parseOptions(args []string) (*options, error) {
 	f.Float64Var(&o.retryQPS, "retry-qps", 10, "retries a second, all objects of a kind together")
 	f.IntVar(&o.retryBurst, "retry-burst", 100, "retries above that rate at once")
 	f.DurationVar(&o.terminalRecheck, "terminal-recheck", time.Hour, "how often to look again at what only a change can mend")
+
+	f.DurationVar(&o.watchProbeAfter, "watch-probe-after", 30*time.Second, "how long a watch may be silent before the API server is asked whether there is something to tell; 0: never")
+	f.DurationVar(&o.watchAuditInterval, "watch-audit-interval", 5*time.Minute, "how often a local copy is compared with a list of metadata; longer where that would be more than 200 objects a second; 0: never")
+	f.DurationVar(&o.watchPollInterval, "watch-poll-interval", 15*time.Second, "how often a kind is listed while no watch of it works; longer for more than 5,000 objects; 0: never")
 
 	f.DurationVar(&o.watchCanaryInterval, "watch-canary-interval", time.Minute, "how often the leader writes the Lease steadwatch-canary, which its own watch has to show; 0: never")
 	f.DurationVar(&o.watchCanaryFailAfter, "watch-canary-fail-after", 5*time.Minute, "how long such a write may stay unseen before liveness fails, at most twice without 10 minutes of success in between")
@@ -154,6 +162,19 @@ func (o *options) check() error {
 	} {
 		if d.value <= 0 {
 			return refuse(d.name, "must be positive")
+		}
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"watch-probe-after", o.watchProbeAfter}, {"watch-audit-interval", o.watchAuditInterval}, {"watch-poll-interval", o.watchPollInterval},
+	} {
+		switch {
+		case d.value < 0:
+			return refuse(d.name, "must not be negative; 0 switches it off")
+		case d.value > 0 && d.value < time.Second:
+			return refuse(d.name, "must be a second or more, or 0 to switch it off")
 		}
 	}
 	if err := o.checkWatchCanary(refuse); err != nil {

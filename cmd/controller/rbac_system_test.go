@@ -41,7 +41,7 @@ func TestSystemMissingRule(t *testing.T) {
 			state: func(r *replica) string {
 				r.informerIs("configmaps", "unlistable")
 				for _, other := range []string{"webapps.platform.tejo.dev", "deployments.apps", "services"} {
-					r.informerIs(other, "synced")
+					r.informerIs(other, "hearing")
 				}
 				_, body := get(r.debug, "/debug/informers")
 				return body

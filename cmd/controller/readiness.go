@@ -53,8 +53,8 @@ func unsettled(informers []metrics.Informer) []string {
 	for _, i := range informers {
 		s := i.Snapshot()
 		switch s.State {
-		case informer.Synced:
-		case informer.Unlistable:
+		case informer.StateHearing, informer.StateDelayed, informer.StateDeaf, informer.StatePolling:
+		case informer.StateUnlistable:
 			switch s.Reason {
 			case informer.Unreachable, informer.Unauthorized, informer.Throttled:
 				names = append(names, fmt.Sprintf("%s (%s)", s.Resource, s.Reason))
@@ -72,8 +72,8 @@ func unsynced(informers []metrics.Informer) []string {
 	var names []string
 	for _, i := range informers {
 		switch s := i.Snapshot(); s.State {
-		case informer.Synced:
-		case informer.Unlistable:
+		case informer.StateHearing, informer.StateDelayed, informer.StateDeaf, informer.StatePolling:
+		case informer.StateUnlistable:
 			names = append(names, fmt.Sprintf("%s (%s)", s.Resource, s.Reason))
 		default:
 			names = append(names, s.Resource)

@@ -23,18 +23,18 @@ func TestReadiness(t *testing.T) {
 		other  fakeInformer
 		want   string
 	}{
-		"Synced":       {"all is there", fakeInformer{state: informer.Synced}, ""},
-		"Starting":     {"it will be there in a moment", fakeInformer{state: informer.Starting}, "not synced: other"},
-		"Forbidden":    {"other kinds work, a permission may never come", fakeInformer{state: informer.Unlistable, reason: informer.Forbidden}, ""},
-		"NotFound":     {"a CRD may never be installed", fakeInformer{state: informer.Unlistable, reason: informer.NotFound}, ""},
-		"Conversion":   {"the webhook may wait for this very process", fakeInformer{state: informer.Unlistable, reason: informer.Conversion}, ""},
-		"Unreachable":  {"the API server is away: nothing works yet", fakeInformer{state: informer.Unlistable, reason: informer.Unreachable}, "not synced: other (unreachable)"},
-		"Unauthorized": {"a token that is not accepted holds for every kind", fakeInformer{state: informer.Unlistable, reason: informer.Unauthorized}, "not synced: other (unauthorized)"},
+		"Synced":       {"all is there", fakeInformer{state: informer.StateHearing}, ""},
+		"Starting":     {"it will be there in a moment", fakeInformer{state: informer.StateStarting}, "not synced: other"},
+		"Forbidden":    {"other kinds work, a permission may never come", fakeInformer{state: informer.StateUnlistable, reason: informer.Forbidden}, ""},
+		"NotFound":     {"a CRD may never be installed", fakeInformer{state: informer.StateUnlistable, reason: informer.NotFound}, ""},
+		"Conversion":   {"the webhook may wait for this very process", fakeInformer{state: informer.StateUnlistable, reason: informer.Conversion}, ""},
+		"Unreachable":  {"the API server is away: nothing works yet", fakeInformer{state: informer.StateUnlistable, reason: informer.Unreachable}, "not synced: other (unreachable)"},
+		"Unauthorized": {"a token that is not accepted holds for every kind", fakeInformer{state: informer.StateUnlistable, reason: informer.Unauthorized}, "not synced: other (unauthorized)"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			tc.other.resource = "other"
-			r := &readiness{informers: []metrics.Informer{&fakeInformer{resource: "webapps", state: informer.Synced}, &tc.other}}
+			r := &readiness{informers: []metrics.Informer{&fakeInformer{resource: "webapps", state: informer.StateHearing}, &tc.other}}
 			got := ""
 			if err := r.Check(); err != nil {
 				got = err.Error()
@@ -47,12 +47,12 @@ func TestReadiness(t *testing.T) {
 }
 
 func TestReadinessLasts(t *testing.T) {
-	i := &fakeInformer{resource: "webapps", state: informer.Synced}
+	i := &fakeInformer{resource: "webapps", state: informer.StateHearing}
 	r := &readiness{informers: []metrics.Informer{i}}
 	if err := r.Check(); err != nil {
 		t.Fatal(err)
 	}
-	i.state, i.reason = informer.Unlistable, informer.Unreachable
+	i.state, i.reason = informer.StateUnlistable, informer.Unreachable
 	if err := r.Check(); err != nil {
 		t.Errorf("an API server that is away made the process unready: %v", err)
 	}

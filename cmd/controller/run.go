@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -72,49 +73,70 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	reads := clientConfig(config, "steadwatch", o.kubeAPIQPS, o.kubeAPIBurst)
-	kube, err := kubernetes.NewForConfig(reads)
-	if err != nil {
-		return fmt.Errorf("build the client for reading: %w", err)
-	}
-	platform, err := versioned.NewForConfig(reads)
-	if err != nil {
-		return fmt.Errorf("build the client for reading: %w", err)
-	}
 	clock := systemClock()
 	fence := newFence(o.renewDeadline, o.leaseDuration, clock)
 	if !o.leaderElect {
 		fence = newFence(0, 0, clock)
 	}
 
-	// Local copies. A kind that cannot be listed is a state of its own.
+	// Local copies. A kind that cannot be listed is a state of its own. Each has
+	// connections of its own, so that a watch which has gone silent can leave them;
+	// they share the one over which it is found out.
+	hearing, err := newHearing(config, o)
+	if err != nil {
+		return err
+	}
+	webAppsVia, deploymentsVia, servicesVia, configMapsVia := informer.NewConnection(reads), informer.NewConnection(reads), informer.NewConnection(reads), informer.NewConnection(reads)
+	platform, err := versioned.NewForConfig(webAppsVia.Config())
+	if err != nil {
+		return fmt.Errorf("build the client for reading: %w", err)
+	}
 	webApps, err := informer.New(informer.Config[*platformv1alpha1.WebApp]{
 		Resource:      platformv1alpha1.SchemeGroupVersion.WithResource("webapps"),
 		ListerWatcher: informer.Tolerant(platform.PlatformV1alpha1().RESTClient()),
+		Hearing:       hearing,
+		Connection:    webAppsVia,
 		Namespaces:    o.namespaces,
 		Indexers:      webapp.Indexers(),
 	})
 	if err != nil {
 		return err
 	}
+	kube, err := kubernetes.NewForConfig(deploymentsVia.Config())
+	if err != nil {
+		return fmt.Errorf("build the client for reading: %w", err)
+	}
 	deployments, err := informer.New(informer.Config[*appsv1.Deployment]{
 		Resource:      appsv1.SchemeGroupVersion.WithResource("deployments"),
 		ListerWatcher: informer.ListWatch(kube, kube.AppsV1().Deployments),
+		Hearing:       hearing,
+		Connection:    deploymentsVia,
 		Namespaces:    o.namespaces,
 	})
 	if err != nil {
 		return err
+	}
+	if kube, err = kubernetes.NewForConfig(servicesVia.Config()); err != nil {
+		return fmt.Errorf("build the client for reading: %w", err)
 	}
 	services, err := informer.New(informer.Config[*corev1.Service]{
 		Resource:      corev1.SchemeGroupVersion.WithResource("services"),
 		ListerWatcher: informer.ListWatch(kube, kube.CoreV1().Services),
+		Hearing:       hearing,
+		Connection:    servicesVia,
 		Namespaces:    o.namespaces,
 	})
 	if err != nil {
 		return err
 	}
+	if kube, err = kubernetes.NewForConfig(configMapsVia.Config()); err != nil {
+		return fmt.Errorf("build the client for reading: %w", err)
+	}
 	configMaps, err := informer.New(informer.Config[*corev1.ConfigMap]{
 		Resource:      corev1.SchemeGroupVersion.WithResource("configmaps"),
 		ListerWatcher: informer.ListWatch(kube, kube.CoreV1().ConfigMaps),
+		Hearing:       hearing,
+		Connection:    configMapsVia,
 		Namespaces:    o.namespaces,
 		Transform:     webapp.TransformConfigMap,
 	})
@@ -140,6 +162,12 @@ func run(ctx context.Context, o *options) error {
 	}
 	if webAppConfig.Metadata, err = metadata.NewForConfig(writing); err != nil {
 		return fmt.Errorf("build the client of %s: %w", webAppName, err)
+	}
+	for _, i := range []interface {
+		Resource() schema.GroupVersionResource
+		OnRewind(func())
+	}{webApps, deployments, services} {
+		i.OnRewind(func() { webAppConfig.Writes.Reset(i.Resource()) })
 	}
 	reporting := fencedConfig(config, fence, webAppName+"-events", 5, 25)
 	reporter, err := kubernetes.NewForConfig(reporting)

@@ -76,7 +76,7 @@ func TestSystemOneKindHangs(t *testing.T) {
 	})
 	r := w.start("steadwatch", replicaOptions{proxy: proxy})
 	for _, other := range []string{webAppsResource, "deployments.apps", "services"} {
-		r.informerIs(other, "synced")
+		r.informerIs(other, "hearing")
 	}
 	r.informerIs("configmaps", "starting")
 	r.awaitLead()

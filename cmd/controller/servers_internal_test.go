@@ -23,7 +23,7 @@ func TestDebugHandler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := debugHandler([]metrics.Informer{&fakeInformer{resource: "webapps", state: informer.Synced}}, nil, map[string]*controller.Controller{"webapp": c})
+	h := debugHandler([]metrics.Informer{&fakeInformer{resource: "webapps", state: informer.StateHearing}}, nil, map[string]*controller.Controller{"webapp": c})
 	tests := map[string]struct {
 		method, path string
 		status       int

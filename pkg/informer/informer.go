@@ -24,6 +24,16 @@ type Config[T cache.Object] struct {
 	// built-in ones.
 	ListerWatcher func(namespace string) cache.ListerWatcherWithContext
 
+	// Hearing makes sure that the watch tells everything, and sees to it that the
+	// copy follows if it does not. Nil: a watch that has gone silent is believed, as
+	// client-go does.
+	Hearing *Hearing
+	// Connection is what the client behind ListerWatcher was built from. With it a
+	// watch that has gone silent leaves its TCP connection behind. Nil: the new watch
+	// may be sent over the same connection and be as silent; then polling is what is
+	// left.
+	Connection *Connection
+
 	// Namespaces limits the copy to these; no request then spans namespaces.
 	// Empty: all namespaces, by one list and watch.
 	Namespaces []string
@@ -53,6 +63,8 @@ type Informer[T cache.Object] struct {
 
 	quarantineLog *quarantineLog
 	listeners     *quarantineListeners
+
+	rewindListeners rewindListeners
 
 	mu       sync.Mutex
 	ctx      context.Context // set by Run
@@ -87,7 +99,7 @@ func New[T cache.Object](c Config[T]) (*Informer[T], error) {
 	view := &namespacedView{resource: c.Resource.GroupResource().String(), namespaces: namespaces, indexers: map[string]cache.Indexer{}}
 	var synced []cache.DoneChecker
 	for _, namespace := range namespaces {
-		p, err := newPart(c, namespace, example, i.containment, newQuarantine(c.Resource, i.quarantineLog, i.listeners))
+		p, err := newPart(c, namespace, example, i.containment, newQuarantine(c.Resource, i.quarantineLog, i.listeners), i.rewindListeners.tell)
 		if err != nil {
 			return nil, err
 		}
@@ -137,7 +149,7 @@ func (c *Config[T]) check() (runtime.Object, error) {
 	return nil, fmt.Errorf("informer of %s: %s is no pointer to an API type (a runtime.Object)", name, t)
 }
 
-func newPart[T cache.Object](c Config[T], namespace string, example runtime.Object, contain *containment, q *quarantine) (*part[T], error) {
+func newPart[T cache.Object](c Config[T], namespace string, example runtime.Object, contain *containment, q *quarantine, rewound func()) (*part[T], error) {
 	inner := c.ListerWatcher(namespace)
 	if inner == nil {
 		return nil, fmt.Errorf("informer of %s: Config.ListerWatcher(%q) returned nil", c.Resource.GroupResource(), namespace)
@@ -156,6 +168,13 @@ func newPart[T cache.Object](c Config[T], namespace string, example runtime.Obje
 		indexers[index] = indexFunc(contain, index, f)
 	}
 	p := &part[T]{namespace: namespace, quarantine: q, listWatch: newListWatch(inner, newCondition(c.Resource, namespace))}
+	if c.Hearing != nil {
+		var f feeder = &listFeeder{inner: inner, cached: cached{q, func() object { return reflect.New(reflect.TypeFor[T]().Elem()).Interface().(object) }}}
+		if t, ok := inner.(*tolerant); ok {
+			f = t
+		}
+		p.listWatch.ear = newEar(c.Hearing, c.Connection, c.Resource, namespace, q, f, example, rewound)
+	}
 	p.informer = cache.NewTypedSharedIndexInformer[T](cache.NewSharedIndexInformerWithOptions(p.listWatch, example,
 		// No resync: it would only repeat what the copy holds to handlers that
 		// have seen it. What has to be repeated is the controller's to requeue.
@@ -244,6 +263,7 @@ func (i *Informer[T]) Run(ctx context.Context) error {
 	for _, p := range i.parts {
 		p.listWatch.condition.started(logger)
 		i.routines.Go(func() {
+			defer p.listWatch.ear.started(logger)()
 			p.informer.RunWithContext(quiet)
 			p.listWatch.join()
 			p.quarantine.routines.Wait()

@@ -80,7 +80,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: informer-test
 		for _, n := range s.Namespaces {
 			state[n.Namespace] = n.State
 		}
-		return state[first] == informer.Synced && state[second] == informer.Unlistable && s.Reason == informer.Forbidden && s.Lists > 0, s
+		return state[first] == informer.StateHearing && state[second] == informer.StateUnlistable && s.Reason == informer.Forbidden && s.Lists > 0, s
 	})
 	grant(second)
 	eventually(t, 60*time.Second, "healed", func() (bool, any) { return i.HasSynced(), i.Snapshot() })
@@ -159,13 +159,13 @@ func systemCRD(t *testing.T, cp *controlplane.ControlPlane) {
 	log := start(t, i)
 	missing := func() (bool, any) {
 		s := i.Snapshot()
-		return s.State == informer.Unlistable && s.Reason == informer.NotFound && s.Objects == 0, s
+		return s.State == informer.StateUnlistable && s.Reason == informer.NotFound && s.Objects == 0, s
 	}
 	holds := func(name string) func() (bool, any) {
 		return func() (bool, any) {
 			_, exists, _ := i.Indexer().GetByKey("default/" + name)
 			s := i.Snapshot()
-			return exists && s.Objects == 1 && s.State == informer.Synced, s
+			return exists && s.Objects == 1 && s.State == informer.StateHearing, s
 		}
 	}
 	eventually(t, 30*time.Second, "missing", missing)

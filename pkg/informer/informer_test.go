@@ -129,7 +129,7 @@ func TestSync(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s := i.Snapshot(); s.State != informer.Starting || i.HasSynced() {
+			if s := i.Snapshot(); s.State != informer.StateStarting || i.HasSynced() {
 				t.Errorf("before Run: %+v", s)
 			}
 			log := start(t, i)
@@ -155,8 +155,8 @@ func TestSync(t *testing.T) {
 			}
 
 			s := i.Snapshot()
-			test.want.Resource, test.want.State, test.want.Objects, test.want.ResourceVersion = "configmaps", informer.Synced, 3, last.ResourceVersion
-			if diff := cmp.Diff(test.want, s, cmpopts.IgnoreFields(informer.Snapshot{}, "Since", "LastHeard")); diff != "" {
+			test.want.Resource, test.want.State, test.want.Objects, test.want.ResourceVersion = "configmaps", informer.StateHearing, 3, last.ResourceVersion
+			if diff := cmp.Diff(test.want, s, cmpopts.IgnoreFields(informer.Snapshot{}, "Restarts", "Since", "LastHeard")); diff != "" {
 				t.Errorf("%s: snapshot (-want +got):\n%s", test.reason, diff)
 			}
 			if since := time.Since(s.LastHeard); since < 0 || since > 10*time.Second || s.Since.IsZero() {
@@ -228,12 +228,12 @@ func TestUnlistableThenHealed(t *testing.T) {
 			})
 			eventually(t, 5*time.Second, "named", func() (bool, any) {
 				s := bad.Snapshot()
-				return s.State == informer.Unlistable && s.Reason == test.want && s.Message == test.message && !s.Since.IsZero(), s
+				return s.State == informer.StateUnlistable && s.Reason == test.want && s.Message == test.message && !s.Since.IsZero(), s
 			})
 			if got := refusedRequests(a)[:len(test.tries)]; !slices.Equal(got, test.tries) {
 				t.Errorf("%s: requests of a try: %v, want %v", test.reason, got, test.tries)
 			}
-			if s := good.Snapshot(); s.State != informer.Synced || s.Lists != 0 {
+			if s := good.Snapshot(); s.State != informer.StateHearing || s.Lists != 0 {
 				t.Errorf("the other informer is affected: %+v", s)
 			}
 			named := lines(log, "Cannot list or watch")
@@ -249,7 +249,7 @@ func TestUnlistableThenHealed(t *testing.T) {
 			waitSynced(t, bad.HasSyncedChecker())
 			eventually(t, 10*time.Second, "healed", func() (bool, any) {
 				s := bad.Snapshot()
-				return s.State == informer.Synced && s.Reason == "" && s.Message == "" && s.Objects == 1, s
+				return s.State == informer.StateHearing && s.Reason == "" && s.Message == "" && s.Objects == 1, s
 			})
 			if healed := lines(log, "Can list and watch again"); len(healed) != 1 {
 				t.Errorf("want one line that it is over, got %q", healed)
@@ -295,14 +295,14 @@ func TestR83CRDDeletedWhileRunning(t *testing.T) {
 			a.endWatches()
 			eventually(t, 5*time.Second, "named", func() (bool, any) {
 				s := i.Snapshot()
-				return s.State == informer.Unlistable && s.Reason == informer.NotFound, s
+				return s.State == informer.StateUnlistable && s.Reason == informer.NotFound, s
 			})
 			a.setRefuse(nil)
 			a.put("a", "new", nil)
 			eventually(t, 10*time.Second, "the new object only: "+test.reason, func() (bool, any) {
 				s := i.Snapshot()
 				ok, _ := has(i, "a/new")()
-				return ok && s.Objects == 1 && s.State == informer.Synced, s
+				return ok && s.Objects == 1 && s.State == informer.StateHearing, s
 			})
 		})
 	}
@@ -357,7 +357,7 @@ func TestR82NamespacesSendNoClusterWideRequest(t *testing.T) {
 	}
 
 	s := i.Snapshot()
-	if s.Objects != 3 || s.Lists != 2 || s.State != informer.Synced || s.ResourceVersion != "" || len(s.Namespaces) != 2 || s.Namespaces[1].Namespace != "b" || s.Namespaces[1].Objects != 2 {
+	if s.Objects != 3 || s.Lists != 2 || s.State != informer.StateHearing || s.ResourceVersion != "" || len(s.Namespaces) != 2 || s.Namespaces[1].Namespace != "b" || s.Namespaces[1].Objects != 2 {
 		t.Errorf("snapshot: %+v", s)
 	}
 
@@ -370,7 +370,7 @@ func TestR82NamespacesSendNoClusterWideRequest(t *testing.T) {
 	a.endWatches()
 	eventually(t, 10*time.Second, "the worst state wins", func() (bool, any) {
 		s := i.Snapshot()
-		return s.State == informer.Unlistable && s.Reason == informer.Forbidden && s.Namespaces[0].State == informer.Synced && s.Namespaces[1].State == informer.Unlistable, s
+		return s.State == informer.StateUnlistable && s.Reason == informer.Forbidden && s.Namespaces[0].State == informer.StateHearing && s.Namespaces[1].State == informer.StateUnlistable, s
 	})
 }
 

@@ -52,8 +52,9 @@ func ListWatch[C TypedClient[L], L runtime.Object](clientset any, typed func(nam
 var errStopped = errors.New("informer has stopped")
 
 // listWatch stands between client-go's Reflector and the ListerWatcher that
-// talks to the API server, for one namespace. It changes nothing in what
-// passes: it counts, notes what was heard last and keeps the condition.
+// talks to the API server, for one namespace. It counts, notes what was heard last
+// and keeps the condition. Without an ear it changes nothing in what passes; with
+// one each watch is a session, which sees to it that the Reflector is told.
 //
 // What a refused kind costs (Reflector of client-go 0.37): each try is a
 // WatchList request and, since any error but 410, 429 and "connection refused"
@@ -70,6 +71,8 @@ var errStopped = errors.New("informer has stopped")
 type listWatch struct {
 	inner     cache.ListerWatcherWithContext
 	condition *condition
+	// ear is nil without Config.Hearing.
+	ear *ear
 	// delay is how long to hold the next WatchList back, see WatchWithContext.
 	delay wait.DelayFunc
 
@@ -137,12 +140,18 @@ func (l *listWatch) ListWithContext(ctx context.Context, opts metav1.ListOptions
 		return nil, errStopped
 	}
 	defer l.inflight.Done()
+	if l.ear != nil {
+		opts = l.ear.listing(opts)
+	}
 	list, err := l.inner.ListWithContext(ctx, opts)
 	if err != nil {
 		return nil, err // ends up in watchFailed
 	}
 	if m, err := meta.ListAccessor(list); err == nil {
 		l.heard(m.GetResourceVersion())
+		if l.ear != nil {
+			l.ear.listed(opts, list, m)
+		}
 	}
 	return list, nil
 }
@@ -177,15 +186,28 @@ func (l *listWatch) watch(ctx context.Context, opts metav1.ListOptions) (watch.I
 	if opts.SendInitialEvents != nil && l.wasBehind() {
 		return nil, errBehind
 	}
+	if l.ear != nil && opts.SendInitialEvents != nil {
+		if err := l.ear.refuseWatchLists(); err != nil {
+			return nil, err
+		}
+	}
 	if !l.enter(func(c *counts) { c.watches++ }) {
 		return nil, errStopped
+	}
+	if l.ear != nil {
+		s, err := l.listen(ctx, opts)
+		if err != nil {
+			l.inflight.Done()
+			return nil, err
+		}
+		return s, nil
 	}
 	inner, err := l.inner.WatchWithContext(ctx, opts)
 	if err != nil {
 		l.inflight.Done()
 		return nil, err
 	}
-	initial := opts.SendInitialEvents != nil && *opts.SendInitialEvents
+	initial := sendsInitialEvents(opts)
 	if !initial {
 		l.condition.succeeded()
 	}
@@ -225,6 +247,13 @@ func (l *listWatch) enter(count func(*counts)) bool {
 	l.inflight.Add(1)
 	count(&l.counts)
 	return true
+}
+
+// note changes the counts.
+func (l *listWatch) note(count func(*counts)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	count(&l.counts)
 }
 
 // join waits for every call and stream and refuses new ones. The Reflector

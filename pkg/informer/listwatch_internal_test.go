@@ -25,11 +25,11 @@ func TestSawInitialEvents(t *testing.T) {
 		rv      string
 		state   State
 	}{
-		{watch.Event{Type: watch.Added, Object: object("90", "")}, true, "", Unlistable},
-		{watch.Event{Type: watch.Added, Object: object("70", "")}, true, "", Unlistable},
-		{watch.Event{Type: watch.Bookmark, Object: object("95", "true")}, false, "95", Synced},
-		{watch.Event{Type: watch.Deleted, Object: object("96", "")}, false, "96", Synced},
-		{watch.Event{Type: watch.Error, Object: &metav1.Status{}}, false, "96", Synced},
+		{watch.Event{Type: watch.Added, Object: object("90", "")}, true, "", StateUnlistable},
+		{watch.Event{Type: watch.Added, Object: object("70", "")}, true, "", StateUnlistable},
+		{watch.Event{Type: watch.Bookmark, Object: object("95", "true")}, false, "95", StateHearing},
+		{watch.Event{Type: watch.Deleted, Object: object("96", "")}, false, "96", StateHearing},
+		{watch.Event{Type: watch.Error, Object: &metav1.Status{}}, false, "96", StateHearing},
 	} {
 		initial = l.saw(step.event, initial)
 		var s Snapshot

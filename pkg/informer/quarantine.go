@@ -84,6 +84,7 @@ type quarantine struct {
 	leaving   map[cache.ObjectName]leaving
 	settling  bool   // a goroutine waits for the store to show what is leaving
 	delivered string // resourceVersion of the last event given to client-go
+	rewound   bool   // since the last list
 	total     uint64
 	unread    uint64
 

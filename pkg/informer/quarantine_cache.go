@@ -88,6 +88,7 @@ func (q *quarantine) replaced(ctx context.Context, b *badItem) object {
 // WatchList, until it is complete. Not for concurrent use.
 type stage struct {
 	q         *quarantine
+	alone     bool // nothing stands in
 	namespace string
 	bad       map[cache.ObjectName]*Quarantined
 }
@@ -97,7 +98,10 @@ type stage struct {
 // complete: what the store says in between is final.
 func (q *quarantine) stage(ctx context.Context, namespace, resourceVersion string) *stage {
 	q.catchUp(ctx, resourceVersion)
-	return &stage{q: q, namespace: namespace, bad: map[cache.ObjectName]*Quarantined{}}
+	q.mu.Lock()
+	alone := q.rewound
+	q.mu.Unlock()
+	return &stage{q: q, alone: alone, namespace: namespace, bad: map[cache.ObjectName]*Quarantined{}}
 }
 
 // resolve returns what to list for an item: itself if it is good, its last good
@@ -115,10 +119,19 @@ func (s *stage) resolve(i item) object {
 	}
 	inNamespace(i.bad, s.namespace)
 	s.bad[keyOf(i.bad)] = s.q.record(i.bad, len(s.bad) >= manyRecords)
-	if o := s.q.cached(keyOf(i.bad)); o != nil && same(o.GetUID(), i.bad.meta.UID) {
+	if o := s.q.cached(keyOf(i.bad)); o != nil && !s.alone && same(o.GetUID(), i.bad.meta.UID) {
 		return o
 	}
 	return nil
+}
+
+// standInNever makes the next list leave every bad object out: the good versions in
+// the cache are of a history that the API server does not have, and might be newer
+// than what it holds.
+func (q *quarantine) standInNever() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.rewound = true
 }
 
 // drop forgets what a later event has replaced.
@@ -138,6 +151,7 @@ func (s *stage) commit(ctx context.Context, resourceVersion string) {
 	}
 	var all []news
 	q.mu.Lock()
+	q.rewound = q.rewound && !s.alone
 	now := time.Now()
 	for key, r := range q.records {
 		if _, still := s.bad[key]; !still {

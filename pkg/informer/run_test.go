@@ -169,7 +169,7 @@ func TestRetryIsCappedAndHealsWithin60s(t *testing.T) {
 		missing.Store(false)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if s := i.Snapshot(); s.State != informer.Synced {
+		if s := i.Snapshot(); s.State != informer.StateHearing {
 			t.Errorf("not back after 60 s: %+v", s)
 		}
 		cancel()

@@ -13,7 +13,8 @@ type Snapshot struct {
 	// Namespace is set in entries of Namespaces only.
 	Namespace string `json:"namespace,omitempty"`
 	State     State  `json:"state"`
-	// Reason, and the server's words cut to 512 bytes, if Unlistable.
+	// Reason if StateUnlistable, with the server's words cut to 512 bytes. Message
+	// without a Reason says why if StateDelayed, StateDeaf or StatePolling.
 	Reason  Reason `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	// Suspect is the stored object that keeps the API server from listing, where
@@ -32,8 +33,11 @@ type Snapshot struct {
 	// change of an object that is set aside counts as the BOOKMARK that stands
 	// for it.
 	Events map[watch.EventType]uint64 `json:"events,omitempty"`
-	// LastHeard is when the API server last sent an event or a list: a
-	// lower bound of how far the copy can be trusted. Zero: never.
+	// Restarts counts the watches that were ended on this side, by what was wrong
+	// with them; every reason there is has an entry. See docs/metrics.md.
+	Restarts map[string]uint64 `json:"restarts,omitempty"`
+	// LastHeard is when the API server last sent an event or a list, polled ones
+	// too: a lower bound of how far the copy can be trusted. Zero: never.
 	LastHeard time.Time `json:"lastHeard,omitzero"`
 	// ResourceVersion is how far the watch has got. Empty if unknown, and for
 	// several namespaces, whose revisions differ.
@@ -65,6 +69,7 @@ func (i *Informer[T]) Snapshot() Snapshot {
 		s.Objects = len(p.informer.GetStore().ListKeys())
 		p.listWatch.condition.describe(s, p.informer.HasSynced())
 		p.listWatch.describe(s)
+		p.listWatch.ear.describe(s)
 		p.quarantine.describe(s)
 	}
 	whole := parts[0]
@@ -81,10 +86,10 @@ func (i *Informer[T]) Snapshot() Snapshot {
 }
 
 // badness orders states for aggregate.
-var badness = map[State]int{Synced: 0, Starting: 1, Unlistable: 2}
+var badness = map[State]int{StateHearing: 0, StateDelayed: 1, StateStarting: 2, StatePolling: 3, StateDeaf: 4, StateUnlistable: 5}
 
 func aggregate(parts []Snapshot) Snapshot {
-	whole := Snapshot{Resource: parts[0].Resource, State: Synced, LastHeard: parts[0].LastHeard, Events: map[watch.EventType]uint64{}, Namespaces: parts}
+	whole := Snapshot{Resource: parts[0].Resource, State: StateHearing, LastHeard: parts[0].LastHeard, Events: map[watch.EventType]uint64{}, Restarts: map[string]uint64{}, Namespaces: parts}
 	for _, p := range parts {
 		worse := badness[p.State] - badness[whole.State]
 		if worse > 0 || worse == 0 && (whole.Since.IsZero() || p.Since.Before(whole.Since)) {
@@ -98,6 +103,9 @@ func aggregate(parts []Snapshot) Snapshot {
 		whole.Unreadable += p.Unreadable
 		for t, n := range p.Events {
 			whole.Events[t] += n
+		}
+		for reason, n := range p.Restarts {
+			whole.Restarts[reason] += n
 		}
 		if p.LastHeard.Before(whole.LastHeard) {
 			whole.LastHeard = p.LastHeard

@@ -22,16 +22,25 @@ import (
 type State string
 
 const (
-	// Starting: not filled yet, and nothing speaks against it.
-	Starting State = "starting"
-	// Synced: filled, and the last attempt to watch succeeded.
-	Synced State = "synced"
-	// Unlistable: the last attempt to list or watch was refused; the Reason
+	// StateStarting: not filled yet, and nothing speaks against it.
+	StateStarting State = "starting"
+	// StateHearing: filled, and as far as is known the watch tells everything. With
+	// Config.Hearing that is made sure of; without it is merely what the last attempt
+	// to watch has led to.
+	StateHearing State = "hearing"
+	// StateDelayed: the watch tells everything, but late.
+	StateDelayed State = "delayed"
+	// StateDeaf: the watch does not tell what has happened. It is being opened again.
+	StateDeaf State = "deaf"
+	// StatePolling: no watch tells what happens. What the copy holds is at most as old
+	// as the time between two lists.
+	StatePolling State = "polling"
+	// StateUnlistable: the last attempt to list or watch was refused; the Reason
 	// says why. What the copy held stays readable.
-	Unlistable State = "unlistable"
+	StateUnlistable State = "unlistable"
 )
 
-// Reason says why a resource is Unlistable.
+// Reason says why a resource is StateUnlistable.
 type Reason string
 
 const (
@@ -245,10 +254,10 @@ func (c *condition) describe(s *Snapshot, filled bool) {
 	s.Since, s.Reason, s.Message, s.Suspect = c.since, c.reason, c.message, c.suspect
 	switch {
 	case c.reason != "":
-		s.State = Unlistable
+		s.State = StateUnlistable
 	case filled:
-		s.State = Synced
+		s.State = StateHearing
 	default:
-		s.State = Starting
+		s.State = StateStarting
 	}
 }

@@ -130,6 +130,21 @@ func (t *tolerant) ListWithContext(ctx context.Context, opts metav1.ListOptions)
 	return list, nil
 }
 
+// withInforming makes ctx one of which informing returns outer, which ends with the
+// Reflector: what a watch has found out outlives that watch.
+func withInforming(ctx, outer context.Context) context.Context {
+	return context.WithValue(ctx, informingKey{}, outer)
+}
+
+func informing(ctx context.Context) context.Context {
+	if outer, ok := ctx.Value(informingKey{}).(context.Context); ok {
+		return outer
+	}
+	return ctx
+}
+
+type informingKey struct{}
+
 // page returns the stage of the list that a page belongs to.
 func (t *tolerant) page(ctx context.Context, opts metav1.ListOptions) *stage {
 	t.mu.Lock()
@@ -146,7 +161,7 @@ func (t *tolerant) WatchWithContext(ctx context.Context, opts metav1.ListOptions
 		return nil, errUnbound
 	}
 	w := &tolerantWatch{
-		tolerant: t, informing: ctx, events: make(chan watch.Event),
+		tolerant: t, informing: informing(ctx), events: make(chan watch.Event),
 		initial: opts.SendInitialEvents != nil && *opts.SendInitialEvents,
 	}
 	if w.initial {

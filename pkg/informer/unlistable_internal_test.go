@@ -205,7 +205,7 @@ func TestWalksAreFew(t *testing.T) {
 		l.condition.succeeded()
 		s = Snapshot{}
 		l.condition.describe(&s, true)
-		if s.Suspect != "" || s.State != Synced {
+		if s.Suspect != "" || s.State != StateHearing {
 			t.Errorf("healed: %+v", s)
 		}
 		l.join()

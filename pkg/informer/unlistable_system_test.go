@@ -91,7 +91,7 @@ func TestSystemR16R20UnlistableKind(t *testing.T) {
 		start(t, other)
 		eventually(t, 60*time.Second, test.name+": named", func() (bool, any) {
 			s := a.Snapshot()
-			return s.State == informer.Unlistable && s.Reason == informer.Corrupt && s.Suspect == "default/b" &&
+			return s.State == informer.StateUnlistable && s.Reason == informer.Corrupt && s.Suspect == "default/b" &&
 				strings.Contains(s.Message, "object not decodable"), s
 		})
 		if text := log.String(); !strings.Contains(text, `suspect="default/b"`) || strings.Contains(text, "kubectl patch") {
@@ -108,7 +108,7 @@ func TestSystemR16R20UnlistableKind(t *testing.T) {
 		healed := time.Now()
 		eventually(t, 60*time.Second, test.name+": healed", func() (bool, any) {
 			s := a.Snapshot()
-			return s.State == informer.Synced && s.Suspect == "" && s.Objects == test.objects, s
+			return s.State == informer.StateHearing && s.Suspect == "" && s.Objects == test.objects, s
 		})
 		t.Logf("%s: healed after %s", test.name, time.Since(healed))
 	}

@@ -84,7 +84,7 @@ func systemConversion(t *testing.T, config controlplane.Config, suspect string) 
 	log := start(t, a)
 	eventually(t, 90*time.Second, "where it fails is found", func() (bool, any) {
 		s := a.Snapshot()
-		return s.State == informer.Unlistable && s.Reason == informer.Conversion &&
+		return s.State == informer.StateUnlistable && s.Reason == informer.Conversion &&
 			s.Suspect == suspect && strings.Contains(s.Message, "b is too old"), s
 	})
 	if text := log.String(); !strings.Contains(text, "suspect=\""+suspect) || strings.Contains(text, "kubectl patch") || strings.Contains(text, "ignoreStoreReadError") {
@@ -93,7 +93,7 @@ func systemConversion(t *testing.T, config controlplane.Config, suspect string) 
 	broken.Store(false)
 	eventually(t, 90*time.Second, "healed", func() (bool, any) {
 		s := a.Snapshot()
-		return s.State == informer.Synced && s.Suspect == "" && s.Objects == 3, s
+		return s.State == informer.StateHearing && s.Suspect == "" && s.Objects == 3, s
 	})
 }
 

@@ -29,7 +29,7 @@ type collector struct {
 }
 
 // resource: in the form resource.group. state: an informer.State. type: of a
-// watch event.
+// watch event. reason: deaf, delayed, timeout, early, polling, watchlist or rewind.
 var (
 	informerState = desc("steadwatch_informer_state",
 		"1 for the state that the informer of the resource is in.", "resource", "state")
@@ -53,6 +53,8 @@ var (
 		"Watches asked for, failed ones included.", "resource")
 	watchEvents = desc("steadwatch_watch_events_total",
 		"Watch events received, by type; those of a watch's initial state too.", "resource", "type")
+	watchRestarts = desc("steadwatch_watch_restarts_total",
+		"Watches ended on this side. deaf: did not deliver; delayed: did so late; timeout: had outlived its end; early: ended at once, repeatedly; polling: tried while polling; watchlist: initial events without an end; rewind: the API server was set back.", "resource", "reason")
 )
 
 // controller: its name. lane: urgent, normal or background. outcome: of the last
@@ -81,7 +83,7 @@ var (
 var descs = []*prometheus.Desc{
 	informerState, informerObjects, informerLastHeard, informerHandlerPanics, informerIndexFailures,
 	quarantined, quarantinedTotal, unreadable,
-	lists, watches, watchEvents,
+	lists, watches, watchEvents, watchRestarts,
 	queueDepth, queueWaiting, queueOldestDue, queueOldestFailing, queueWakeups, keysByOutcome, workers, panics, ignoredAfter,
 }
 
@@ -90,7 +92,9 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	states     = []informer.State{informer.Starting, informer.Synced, informer.Unlistable}
+	states = []informer.State{
+		informer.StateStarting, informer.StateHearing, informer.StateDelayed, informer.StateDeaf, informer.StatePolling, informer.StateUnlistable,
+	}
 	eventTypes = []watch.EventType{watch.Added, watch.Modified, watch.Deleted, watch.Bookmark, watch.Error}
 )
 
@@ -126,6 +130,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		counter(watches, float64(s.Watches), s.Resource)
 		for _, t := range eventTypes {
 			counter(watchEvents, float64(s.Events[t]), s.Resource, string(t))
+		}
+		for reason, n := range s.Restarts {
+			counter(watchRestarts, float64(n), s.Resource, reason)
 		}
 	}
 	for _, k := range c.controllers {

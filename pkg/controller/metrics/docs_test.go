@@ -47,7 +47,7 @@ func TestDocs(t *testing.T) {
 	opts.RequestLatency.Observe(t.Context(), "GET", url.URL{Host: "host"}, time.Second)
 	opts.RateLimiterLatency.Observe(t.Context(), "GET", url.URL{Host: "host"}, time.Second)
 	registry.MustRegister(metrics.NewCollector(
-		[]metrics.Informer{fakeInformer(informer.Snapshot{})},
+		[]metrics.Informer{fakeInformer(informer.Snapshot{Restarts: map[string]uint64{"deaf": 0}})},
 		[]metrics.Controller{fakeController(controller.Snapshot{})},
 	))
 	registry.MustRegister(metrics.NewCanaryCollector(fakeCanary{}))
@@ -115,7 +115,7 @@ func TestNames(t *testing.T) {
 	m, registry := newMetrics(t)
 	m.Observe("webapp")
 	registry.MustRegister(metrics.NewCollector(
-		[]metrics.Informer{fakeInformer(informer.Snapshot{})},
+		[]metrics.Informer{fakeInformer(informer.Snapshot{Restarts: map[string]uint64{"deaf": 0}})},
 		[]metrics.Controller{fakeController(controller.Snapshot{})},
 	))
 	problems, err := testutil.GatherAndLint(registry)

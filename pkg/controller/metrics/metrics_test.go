@@ -149,9 +149,9 @@ func TestCollector(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(metrics.NewCollector(
 		[]metrics.Informer{
-			fakeInformer{Resource: "webapps.platform.tejo.dev", State: informer.Synced, Objects: 7, Lists: 1, Watches: 2, LastHeard: heard,
-				Events: map[watch.EventType]uint64{watch.Added: 9}},
-			fakeInformer{Resource: "services", State: informer.Unlistable, Reason: informer.Forbidden},
+			fakeInformer{Resource: "webapps.platform.tejo.dev", State: informer.StateHearing, Objects: 7, Lists: 1, Watches: 2, LastHeard: heard,
+				Events: map[watch.EventType]uint64{watch.Added: 9}, Restarts: map[string]uint64{"deaf": 2, "rewind": 0}},
+			fakeInformer{Resource: "services", State: informer.StateUnlistable, Reason: informer.Forbidden},
 		},
 		[]metrics.Controller{
 			fakeController{Controller: "webapp", Ready: controller.Ready{Urgent: 1, Normal: 2, Background: 3}, Waiting: 4,
@@ -165,11 +165,17 @@ steadwatch_informer_last_heard_timestamp_seconds{resource="services"} 0
 steadwatch_informer_last_heard_timestamp_seconds{resource="webapps.platform.tejo.dev"} 1.7000000005e+09
 # HELP steadwatch_informer_state 1 for the state that the informer of the resource is in.
 # TYPE steadwatch_informer_state gauge
+steadwatch_informer_state{resource="services",state="deaf"} 0
+steadwatch_informer_state{resource="services",state="delayed"} 0
+steadwatch_informer_state{resource="services",state="hearing"} 0
+steadwatch_informer_state{resource="services",state="polling"} 0
 steadwatch_informer_state{resource="services",state="starting"} 0
-steadwatch_informer_state{resource="services",state="synced"} 0
 steadwatch_informer_state{resource="services",state="unlistable"} 1
+steadwatch_informer_state{resource="webapps.platform.tejo.dev",state="deaf"} 0
+steadwatch_informer_state{resource="webapps.platform.tejo.dev",state="delayed"} 0
+steadwatch_informer_state{resource="webapps.platform.tejo.dev",state="hearing"} 1
+steadwatch_informer_state{resource="webapps.platform.tejo.dev",state="polling"} 0
 steadwatch_informer_state{resource="webapps.platform.tejo.dev",state="starting"} 0
-steadwatch_informer_state{resource="webapps.platform.tejo.dev",state="synced"} 1
 steadwatch_informer_state{resource="webapps.platform.tejo.dev",state="unlistable"} 0
 # HELP steadwatch_queue_depth Keys that are ready and wait for a worker, by lane.
 # TYPE steadwatch_queue_depth gauge
@@ -191,13 +197,17 @@ steadwatch_watch_events_total{resource="webapps.platform.tejo.dev",type="BOOKMAR
 steadwatch_watch_events_total{resource="webapps.platform.tejo.dev",type="DELETED"} 0
 steadwatch_watch_events_total{resource="webapps.platform.tejo.dev",type="ERROR"} 0
 steadwatch_watch_events_total{resource="webapps.platform.tejo.dev",type="MODIFIED"} 0
+# HELP steadwatch_watch_restarts_total Watches ended on this side. deaf: did not deliver; delayed: did so late; timeout: had outlived its end; early: ended at once, repeatedly; polling: tried while polling; watchlist: initial events without an end; rewind: the API server was set back.
+# TYPE steadwatch_watch_restarts_total counter
+steadwatch_watch_restarts_total{reason="deaf",resource="webapps.platform.tejo.dev"} 2
+steadwatch_watch_restarts_total{reason="rewind",resource="webapps.platform.tejo.dev"} 0
 # HELP steadwatch_workers Workers: configured, running, and wedged in a pass past its deadline and grace.
 # TYPE steadwatch_workers gauge
 steadwatch_workers{controller="webapp",state="configured"} 4
 steadwatch_workers{controller="webapp",state="running"} 5
 steadwatch_workers{controller="webapp",state="wedged"} 1
 `, "steadwatch_informer_state", "steadwatch_informer_last_heard_timestamp_seconds", "steadwatch_queue_depth",
-		"steadwatch_queue_oldest_failing_seconds", "steadwatch_watch_events_total", "steadwatch_workers")
+		"steadwatch_queue_oldest_failing_seconds", "steadwatch_watch_events_total", "steadwatch_watch_restarts_total", "steadwatch_workers")
 }
 
 func TestNewTwice(t *testing.T) {

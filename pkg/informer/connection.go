@@ -1,0 +1,59 @@
+package informer
+
+import (
+	"net"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/connrotation"
+)
+
+const (
+	// As of the dialer that client-go uses where none is given
+	// (k8s.io/client-go/transport, tlsTransportCache).
+	dialTimeout   = 30 * time.Second
+	dialKeepAlive = 30 * time.Second
+)
+
+// Connection gives the lists and watches of one resource TCP connections of
+// their own, so that one which no longer delivers can be left behind.
+//
+// To stop a watch and to open another one is not enough: both run over the
+// HTTP/2 connection that the transport keeps, and where that is what has gone
+// silent the new watch is as silent as the old one. To close the connections of
+// all resources would end every healthy watch with it.
+//
+//	connection := informer.NewConnection(config)
+//	clients, err := kubernetes.NewForConfig(connection.Config())
+//
+// One Connection per Informer; a client built from its Config serves nothing
+// else. Safe for concurrent use.
+type Connection struct {
+	config *rest.Config
+	dialer *connrotation.Dialer
+}
+
+// NewConnection copies config and gives the copy a dialer of its own, which
+// dials through config.Dial where that is set.
+func NewConnection(config *rest.Config) *Connection {
+	c := &Connection{config: rest.CopyConfig(config)}
+	dial := connrotation.DialFunc(c.config.Dial)
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialKeepAlive}).DialContext
+	}
+	c.dialer = connrotation.NewDialer(dial)
+	c.config.Dial = c.dialer.DialContext
+	return c
+}
+
+// Config returns what to build this resource's client from. Every client built
+// from it has a transport, and so connections, of its own.
+func (c *Connection) Config() *rest.Config { return rest.CopyConfig(c.config) }
+
+// Close cuts every connection there is, with the requests that run over them.
+// The next request dials anew. A nil Connection has none.
+func (c *Connection) Close() {
+	if c != nil {
+		c.dialer.CloseAll()
+	}
+}

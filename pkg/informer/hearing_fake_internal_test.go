@@ -1,0 +1,450 @@
+package informer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+)
+
+// fakeAPI is an API server for ConfigMaps without a network, for synctest. What it
+// does wrong is set by its fields, under mu.
+type fakeAPI struct {
+	mu       sync.Mutex
+	revision int
+	opaque   bool // revisions are words
+	objects  map[string]*corev1.ConfigMap
+	history  []fakeChange
+	streams  []*fakeStream
+	seen     map[string]int // requests by kind
+
+	frozen   bool          // watches that are opened from now on deliver nothing and do not end
+	delay    time.Duration // of each frame
+	endAfter time.Duration // ends each watch
+	noEnd    bool          // no bookmark ends the initial events
+	refuse   func(kind string) error
+	mute     bool // questions have no answer
+	down     bool // nothing is answered
+	noMarks  bool // no bookmarks
+}
+
+type fakeChange struct {
+	revision int
+	event    watch.Event
+}
+
+type fakeStream struct {
+	api    *fakeAPI
+	ctx    context.Context
+	cancel context.CancelFunc
+	events chan watch.Event
+	frozen bool
+}
+
+func (s *fakeStream) Stop()                          { s.cancel() }
+func (s *fakeStream) ResultChan() <-chan watch.Event { return s.events }
+
+func newFakeAPI() *fakeAPI {
+	return &fakeAPI{revision: 100, objects: map[string]*corev1.ConfigMap{}, seen: map[string]int{}}
+}
+
+func (a *fakeAPI) with(f func(*fakeAPI)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f(a)
+}
+
+func (a *fakeAPI) rv(n int) string {
+	if a.opaque {
+		return fmt.Sprintf("r-%d", n)
+	}
+	return strconv.Itoa(n)
+}
+
+func (a *fakeAPI) number(rv string) int {
+	n, _ := strconv.Atoi(strings.TrimPrefix(rv, "r-"))
+	return n
+}
+
+// put writes name; every write is a change of its data.
+func (a *fakeAPI) put(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.revision++
+	event, uid := watch.Added, types.UID("uid-"+strconv.Itoa(a.revision))
+	if before, ok := a.objects[name]; ok {
+		event, uid = watch.Modified, before.UID
+	}
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid, ResourceVersion: a.rv(a.revision)},
+		Data:       map[string]string{"rv": strconv.Itoa(a.revision)},
+	}
+	a.objects[name] = cm
+	a.history = append(a.history, fakeChange{a.revision, watch.Event{Type: event, Object: cm}})
+}
+
+func (a *fakeAPI) remove(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.revision++
+	gone := a.objects[name].DeepCopy()
+	gone.ResourceVersion = a.rv(a.revision)
+	delete(a.objects, name)
+	a.history = append(a.history, fakeChange{a.revision, watch.Event{Type: watch.Deleted, Object: gone}})
+}
+
+// freezeOpen freezes the watches that are open.
+func (a *fakeAPI) freezeOpen() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.streams {
+		s.frozen = true
+	}
+}
+
+func (a *fakeAPI) count(kind string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.seen[kind]
+}
+
+func (a *fakeAPI) counts() map[string]int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := map[string]int{}
+	for k, n := range a.seen {
+		c[k] = n
+	}
+	return c
+}
+
+func (a *fakeAPI) admit(ctx context.Context, kind string) error {
+	a.mu.Lock()
+	a.seen[kind]++
+	down, refuse := a.down, a.refuse
+	a.mu.Unlock()
+	if down {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(10 * time.Second):
+			return context.DeadlineExceeded
+		}
+	}
+	if refuse != nil {
+		return refuse(kind)
+	}
+	return nil
+}
+
+func (a *fakeAPI) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	kind := "list"
+	if opts.FieldSelector != "" {
+		kind = "get"
+	}
+	if err := a.admit(ctx, kind); err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if from := a.number(opts.ResourceVersion); from > a.revision {
+		return nil, apierrors.NewTimeoutError("Too large resource version", 1)
+	}
+	list := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: a.rv(a.revision)}}
+	for _, cm := range a.objects {
+		if opts.FieldSelector == "" || strings.HasPrefix(opts.FieldSelector, "metadata.name="+cm.Name+",") {
+			list.Items = append(list.Items, *cm)
+		}
+	}
+	return list, nil
+}
+
+func (a *fakeAPI) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	kind := "watch"
+	if opts.SendInitialEvents != nil {
+		kind = "watchlist"
+	}
+	if err := a.admit(ctx, kind); err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := &fakeStream{api: a, events: make(chan watch.Event), frozen: a.frozen}
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	var initial []watch.Event
+	from := a.number(opts.ResourceVersion)
+	if kind == "watchlist" {
+		for _, cm := range a.objects {
+			initial = append(initial, watch.Event{Type: watch.Added, Object: cm})
+		}
+		if !a.noEnd {
+			initial = append(initial, a.bookmark(a.revision, "true"))
+		}
+		from = a.revision
+	}
+	a.streams = append(a.streams, s)
+	go s.run(initial, from, time.Duration(*opts.TimeoutSeconds)*time.Second, a.endAfter, a.delay)
+	return s, nil
+}
+
+func (a *fakeAPI) bookmark(revision int, end string) watch.Event {
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: a.rv(revision)}}
+	if end != "" {
+		cm.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: end}
+	}
+	return watch.Event{Type: watch.Bookmark, Object: cm}
+}
+
+func (s *fakeStream) run(pending []watch.Event, from int, life, endAfter, delay time.Duration) {
+	defer func() {
+		s.api.mu.Lock()
+		s.api.streams = slices.DeleteFunc(s.api.streams, func(o *fakeStream) bool { return o == s })
+		s.api.mu.Unlock()
+		close(s.events)
+	}()
+	if endAfter > 0 {
+		life = endAfter
+	}
+	end := time.Now().Add(life)
+	mark := time.Now().Add(time.Minute)
+	type late struct {
+		event watch.Event
+		at    time.Time
+	}
+	var queue []late
+	for _, e := range pending {
+		queue = append(queue, late{e, time.Now().Add(delay)})
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		a := s.api
+		a.mu.Lock()
+		now, frozen := time.Now(), s.frozen || a.down
+		if !frozen {
+			for _, c := range a.history {
+				if c.revision > from {
+					queue = append(queue, late{c.event, now.Add(delay)})
+					from = c.revision
+				}
+			}
+			if endAfter == 0 && !a.noMarks && (now.After(mark) || end.Sub(now) < 2*time.Second && end.Sub(now) > 1900*time.Millisecond && life > 2*time.Second) {
+				mark = now.Add(time.Minute)
+				from = max(from, a.revision)
+				queue = append(queue, late{a.bookmark(from, ""), now.Add(delay)})
+			}
+		}
+		a.mu.Unlock()
+		if frozen {
+			continue
+		}
+		for len(queue) > 0 && !queue[0].at.After(now) {
+			select {
+			case <-s.ctx.Done():
+				return
+			case s.events <- queue[0].event:
+				queue = queue[1:]
+			}
+		}
+		if !now.Before(end) {
+			return
+		}
+	}
+}
+
+// ask is that of an asker.
+func (a *fakeAPI) ask(ctx context.Context, from string) answer {
+	a.mu.Lock()
+	a.seen["question"]++
+	silent, down := a.mute, a.down
+	a.mu.Unlock()
+	wait := time.Second
+	if silent || down {
+		wait = 13 * time.Second
+	}
+	select {
+	case <-ctx.Done():
+		return answer{kind: unreachable, err: ctx.Err()}
+	case <-time.After(wait):
+	}
+	switch {
+	case down:
+		return answer{kind: unreachable, err: context.DeadlineExceeded}
+	case silent:
+		return answer{kind: mute, err: errNoAnswer}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range a.history {
+		if c.revision > a.number(from) {
+			o := c.event.Object.(metav1.Object)
+			return answer{kind: news, key: cache.MetaObjectToName(o), resourceVersion: o.GetResourceVersion()}
+		}
+	}
+	return answer{kind: quiet, resourceVersion: a.rv(max(a.revision, a.number(from)))}
+}
+
+// list is that of an asker.
+func (a *fakeAPI) list(ctx context.Context) (*listing, error) {
+	if err := a.admit(ctx, "audit"); err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := &listing{resourceVersion: a.rv(a.revision), objects: map[cache.ObjectName]mark{}}
+	for _, cm := range a.objects {
+		l.objects[cache.MetaObjectToName(cm)] = markOf(cm)
+	}
+	return l, nil
+}
+
+// heardInformer is an Informer of a fakeAPI that runs in a bubble.
+type heardInformer struct {
+	*Informer[*corev1.ConfigMap]
+	t   *testing.T
+	api *fakeAPI
+	log func() string
+	// arrived is when each revision of an object reached handlers first.
+	mu      sync.Mutex
+	arrived map[string]time.Time
+	last    map[string]int
+	deleted map[string]int
+}
+
+// hearInBubble runs test with an informer that has synced, unless the API server
+// keeps it from that.
+func hearInBubble(t *testing.T, c HearingConfig, a *fakeAPI, test func(i *heardInformer)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c.Config = &rest.Config{Host: "http://127.0.0.1:1"}
+		h, err := NewHearing(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner, err := New(Config[*corev1.ConfigMap]{
+			Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Hearing: h,
+			ListerWatcher: func(string) cache.ListerWatcherWithContext { return a },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner.parts[0].listWatch.ear.asker = a
+		i := &heardInformer{Informer: inner, t: t, api: a, arrived: map[string]time.Time{}, last: map[string]int{}, deleted: map[string]int{}}
+		note := func(cm *corev1.ConfigMap) {
+			i.mu.Lock()
+			defer i.mu.Unlock()
+			n := a.number(cm.ResourceVersion)
+			if n < i.last[cm.Name] {
+				t.Errorf("%s went back from %d to %d", cm.Name, i.last[cm.Name], n)
+			}
+			i.last[cm.Name] = n
+			if key := cm.Name + "@" + cm.ResourceVersion; i.arrived[key].IsZero() {
+				i.arrived[key] = time.Now()
+			}
+		}
+		if _, err := inner.AddHandler(cache.TypedResourceEventHandlerDetailedFuncs[*corev1.ConfigMap]{
+			AddFunc:    func(cm *corev1.ConfigMap, _ bool) { note(cm) },
+			UpdateFunc: func(_, cm *corev1.ConfigMap) { note(cm) },
+			DeleteFunc: func(d cache.DeletedObject[*corev1.ConfigMap]) {
+				i.mu.Lock()
+				defer i.mu.Unlock()
+				i.deleted[d.GetObjectName().Name]++
+				delete(i.last, d.GetObjectName().Name)
+			},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		logger := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(2)))
+		i.log = func() string { return logger.GetSink().(ktesting.Underlier).GetBuffer().String() }
+		ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logger))
+		done := make(chan error)
+		go func() { done <- inner.Run(ctx) }()
+		defer func() {
+			if t.Failed() {
+				t.Logf("log:\n%s\n%+v\nrequests %v", i.log(), i.Snapshot(), a.counts())
+			}
+			cancel()
+			began := time.Now()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("Run took %s to return", took)
+			}
+		}()
+		i.wait(time.Second)
+		test(i)
+	})
+}
+
+func (i *heardInformer) wait(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// has reports whether the copy is what the API server has.
+func (i *heardInformer) current() bool {
+	i.api.mu.Lock()
+	defer i.api.mu.Unlock()
+	if len(i.Indexer().ListKeys()) != len(i.api.objects) {
+		return false
+	}
+	for name, cm := range i.api.objects {
+		got, _, _ := i.Indexer().GetByKey("ns/" + name)
+		if held, ok := got.(*corev1.ConfigMap); !ok || held.ResourceVersion != cm.ResourceVersion {
+			return false
+		}
+	}
+	return true
+}
+
+// within waits until ok, at most that long, and returns how long it took.
+func (i *heardInformer) within(d time.Duration, what string, ok func() bool) time.Duration {
+	i.t.Helper()
+	began := time.Now()
+	for !ok() {
+		if time.Since(began) > d {
+			i.t.Fatalf("not within %s: %s", d, what)
+		}
+		i.wait(100 * time.Millisecond)
+	}
+	return time.Since(began)
+}
+
+func (i *heardInformer) expectState(want State) {
+	i.t.Helper()
+	if s := i.Snapshot(); s.State != want {
+		i.t.Errorf("state %q (%s), want %q", s.State, s.Message, want)
+	}
+}
+
+func (i *heardInformer) expectRestarts(want map[string]uint64) {
+	i.t.Helper()
+	got := i.Snapshot().Restarts
+	for reason, n := range got {
+		if n != want[reason] {
+			i.t.Errorf("%d restarts for %s, want %d", n, reason, want[reason])
+		}
+	}
+}
