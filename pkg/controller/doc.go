@@ -14,7 +14,8 @@
 // changed while it was being worked on, delays and the workqueue_* metrics are
 // client-go's. Three things are plugged in: lanes (the order), a limiter (how
 // long a failed key waits) and the ledger (whether a key that was popped is
-// really due). client-go can only bring a waiting key forward and can take
+// really due). All three keep what they know in one record for each key, which
+// is what client-go's queues carry. client-go can only bring a waiting key forward and can take
 // nothing out of its delaying heap, so a popped key may be early or left over:
 // the ledger puts the first back and drops the second.
 //
@@ -58,7 +59,8 @@
 //     that keep failing are retried at n/RetryMaxDelay a second.
 //   - Retry-After is believed for up to one hour.
 //   - The ledger keeps every key that waits, is ready or is being worked on, and
-//     the last 4096 that settled. It knows nothing of older ones.
+//     of those that settled the last 4096 at least; at most it keeps 4096 more of
+//     them than there are others, or 8192. It knows nothing of older ones.
 //   - Snapshot and Keys look at every key in the ledger: made for a scrape or a
 //     person, not for a hot path.
 //   - client-go does not let anyone wait for the goroutine of its delaying
