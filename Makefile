@@ -20,7 +20,7 @@ test: ## all tests, on a real API server (built first: about 15 minutes once)
 
 .PHONY: test-long
 test-long: ## the full lengths of what the tests shorten, an hour or so
-	STEADWATCH_LONG=1 hack/test.sh -timeout 90m ./cmd/controller ./hack/system ./pkg/controller/webapp
+	STEADWATCH_LONG=1 hack/test.sh -timeout 90m ./cmd/controller ./hack/system ./pkg/controller/webapp ./pkg/controller/undecodable
 
 .PHONY: bench
 bench: ## what docs/measurements.md shows: 5,000 WebApps from nothing

@@ -349,8 +349,11 @@ func deref(t reflect.Type) reflect.Type {
 	return t
 }
 
-// shorten cuts s to maxFieldText bytes, not within a character.
+// shorten cuts s to maxFieldText bytes, not within a character. What is no UTF-8 is
+// replaced: JSON written from it would differ from it, and a message be taken for a
+// new one each time it is compared with what is stored.
 func shorten(s string) string {
+	s = strings.ToValidUTF8(s, string(utf8.RuneError))
 	if len(s) <= maxFieldText {
 		return s
 	}

@@ -78,3 +78,22 @@ func TestFindHostileFields(t *testing.T) {
 		})
 	}
 }
+
+// Bytes that are no text are still told as text.
+func TestBadFieldsAreText(t *testing.T) {
+	for _, raw := range []string{
+		"{\"spec\":{\"interval\":\"\xff\xfe\"}}",
+		"{\"spec\":{\"labels\":{\"\xff\":1}}}",
+		"{\"spec\":{\"args\":\"" + strings.Repeat("\xff", 500) + "\"}}",
+	} {
+		fields := findBadFields([]byte(raw), reflect.TypeFor[gadget]())
+		if len(fields) != 1 {
+			t.Errorf("%q: %+v", raw, fields)
+		}
+		for _, f := range fields {
+			if !utf8.ValidString(f.Path + f.Value + f.Reason) {
+				t.Errorf("%q: %+v is no text", raw, f)
+			}
+		}
+	}
+}
