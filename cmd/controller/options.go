@@ -108,7 +108,7 @@ func parseOptions(args []string) (*options, error) {
 
 	f.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0 or empty: nowhere")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "where /metrics is served; 0 or empty: nowhere")
-	f.StringVar(&o.debugAddress, "debug-bind-address", "127.0.0.1:8082", "where /debug is served, unauthenticated; 0 or empty: nowhere")
+	f.StringVar(&o.debugAddress, "debug-bind-address", "127.0.0.1:8082", "where on loopback /debug is served, unauthenticated; 0 or empty: nowhere")
 
 	if err := f.Parse(args); err != nil {
 		if err == flag.ErrHelp {
@@ -223,8 +223,12 @@ func (o *options) check() error {
 		if disabled(a.value) {
 			continue
 		}
-		if _, _, err := net.SplitHostPort(a.value); err != nil {
+		host, _, err := net.SplitHostPort(a.value)
+		if err != nil {
 			return refuse(a.name, "must be host:port or :port, or 0 to disable it")
+		}
+		if ip := net.ParseIP(host); a.name == "debug-bind-address" && host != "localhost" && !ip.IsLoopback() {
+			return refuse(a.name, "must be on loopback, such as 127.0.0.1:8082: whoever reaches it can read memory and run keys; kubectl port-forward does")
 		}
 	}
 	return nil

@@ -37,6 +37,8 @@ func TestRefusedFlags(t *testing.T) {
 		"NamespaceUpperCase":  {"the API server would answer NotFound for ever", []string{"--namespaces=a,Prod"}, `--namespaces=Prod,a: "Prod" is no name of a namespace; give names separated by commas, or nothing for all namespaces`},
 		"NamespaceEmpty":      {"a trailing comma must not mean all namespaces", []string{"--namespaces=a,"}, `--namespaces=,a: "" is no name of a namespace; give names separated by commas, or nothing for all namespaces`},
 		"LeaseNamespace":      {"the lease could never be created", []string{"--leader-election-namespace=a/b"}, `--leader-election-namespace=a/b: "a/b" is no name of a namespace`},
+		"DebugForAll":         {"it is not authenticated", []string{"--debug-bind-address=:8082"}, "--debug-bind-address=:8082: must be on loopback, such as 127.0.0.1:8082: whoever reaches it can read memory and run keys; kubectl port-forward does"},
+		"DebugOnAnAddress":    {"nor is it there", []string{"--debug-bind-address=10.0.0.1:8082"}, "--debug-bind-address=10.0.0.1:8082: must be on loopback, such as 127.0.0.1:8082: whoever reaches it can read memory and run keys; kubectl port-forward does"},
 		"AddressWithoutColon": {"a port alone", []string{"--metrics-bind-address=8080"}, "--metrics-bind-address=8080: must be host:port or :port, or 0 to disable it"},
 		"CanaryNegative":      {"no such interval", []string{"--watch-canary-interval=-1s"}, "--watch-canary-interval=-1s: must be a second or more, or 0 to switch it off"},
 		"CanaryTooOften":      {"a write every millisecond", []string{"--watch-canary-interval=1ms"}, "--watch-canary-interval=1ms: must be a second or more, or 0 to switch it off"},

@@ -18,6 +18,9 @@ import (
 	"github.com/steadwatch/steadwatch/pkg/controller"
 )
 
+// maxPage bounds an answer: the ledger is locked while a page is drawn up.
+const maxPage = 10_000
+
 // queuePage is what is shown of one controller.
 type queuePage struct {
 	controller.Snapshot
@@ -36,6 +39,7 @@ type queuePage struct {
 func queueHandler(controllers map[string]*controller.Controller) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		limit, after, err := paging(r)
+		limit = min(limit, maxPage)
 		text, textErr := wantsText(r)
 		skip, skipErr := skipping(r)
 		if err := cmp.Or(err, textErr, skipErr); err != nil {

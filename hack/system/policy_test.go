@@ -79,7 +79,7 @@ func (w *world) refuseDeployments() (mend func()) {
 	}
 }
 
-var serving8082 = regexp.MustCompile(`"Serving" flag="debug-bind-address" address="([^"]+)"`)
+var servingDebug = regexp.MustCompile(`"Serving" flag="debug-bind-address" address="([^"]+)"`)
 
 // An admission policy refuses what a WebApp needs, and is then mended. Nothing else
 // changes, and nobody touches the object: it converges all the same, within 5
@@ -89,7 +89,7 @@ func TestPolicyIsMended(t *testing.T) {
 	w := newWorld(t)
 	mend := w.refuseDeployments()
 	p := w.start(nil, "--debug-bind-address=127.0.0.1:0")
-	debug := serving8082.FindStringSubmatch(p.Log())
+	debug := servingDebug.FindStringSubmatch(p.Log())
 	if debug == nil {
 		t.Fatalf("no debug server in the log:\n%s", p.Log())
 	}
