@@ -234,6 +234,9 @@ func run(ctx context.Context, o *options) error {
 		webAppController.Enqueue(controller.Urgent, bad.Key)
 	})
 	registry.MustRegister(metrics.NewCollector(informers, []metrics.Controller{webAppController}))
+	registry.MustRegister(metrics.NewUnconverged("WebApp", func() (int, bool) {
+		return webApps.Unconverged(func(app *platformv1alpha1.WebApp) int64 { return app.Status.ObservedGeneration })
+	}))
 
 	// The write that must come back.
 	watching, err := newWatchCanary(config, o, fence, counters, registry, func(string) {})

@@ -24,9 +24,6 @@ import (
 // Lists of 3,000 objects in pages, of a built-in and of a custom resource, and what
 // questions and audits cost on the wire.
 func systemList(t *testing.T, a *asking) {
-	if err := a.cp.ApplyFile(t.Context(), "../../manifests/crd/platform.tejo.dev_webapps.yaml"); err != nil {
-		t.Fatal(err)
-	}
 	custom, err := versioned.NewForConfig(a.cp.Config())
 	if err != nil {
 		t.Fatal(err)

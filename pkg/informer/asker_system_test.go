@@ -94,7 +94,11 @@ func TestSystemAsker(t *testing.T) {
 			f(t, newAsking(t, cp))
 		})
 	}
+	if err := cp.ApplyFile(t.Context(), "../../manifests/crd/platform.tejo.dev_webapps.yaml"); err != nil {
+		t.Fatal(err)
+	}
 	run("list", systemList)
+	run("unconverged", systemUnconverged)
 	watches := faultproxy.Match{Verbs: []string{"watch"}, Resource: "configmaps"}
 
 	run("quiet and news", func(t *testing.T, a *asking) {

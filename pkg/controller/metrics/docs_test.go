@@ -23,7 +23,7 @@ import (
 var update = flag.Bool("update", false, "write docs/metrics.md")
 
 var groups = []struct{ title, text, prefix string }{
-	{"Passes", "What the controllers do, counted as it happens.", "steadwatch_reconcile_ steadwatch_requeue_ steadwatch_convergence_"},
+	{"Passes", "What the controllers do, counted as it happens.", "steadwatch_reconcile_ steadwatch_requeue_ steadwatch_convergence_ steadwatch_unconverged_"},
 	{"Queues", "What waits, read from the controllers when scraped. Zero on a standby.", "steadwatch_queue_"},
 	{"Controllers", "", "steadwatch_"},
 	{"Informers", "How fresh the local copies are. The same on a standby.", "steadwatch_informer_ steadwatch_quarantined_ steadwatch_unreadable_"},
@@ -46,6 +46,7 @@ func TestDocs(t *testing.T) {
 	opts.RequestRetry.IncrementRetry(t.Context(), "429", "GET", "host")
 	opts.RequestLatency.Observe(t.Context(), "GET", url.URL{Host: "host"}, time.Second)
 	opts.RateLimiterLatency.Observe(t.Context(), "GET", url.URL{Host: "host"}, time.Second)
+	registry.MustRegister(metrics.NewUnconverged("WebApp", func() (int, bool) { return 0, true }))
 	registry.MustRegister(metrics.NewCollector(
 		[]metrics.Informer{fakeInformer(informer.Snapshot{Restarts: map[string]uint64{"deaf": 0}})},
 		[]metrics.Controller{fakeController(controller.Snapshot{})},
@@ -114,6 +115,7 @@ func document(families map[string]*dto.MetricFamily) string {
 func TestNames(t *testing.T) {
 	m, registry := newMetrics(t)
 	m.Observe("webapp")
+	registry.MustRegister(metrics.NewUnconverged("WebApp", func() (int, bool) { return 0, true }))
 	registry.MustRegister(metrics.NewCollector(
 		[]metrics.Informer{fakeInformer(informer.Snapshot{Restarts: map[string]uint64{"deaf": 0}})},
 		[]metrics.Controller{fakeController(controller.Snapshot{})},
