@@ -239,7 +239,7 @@ func run(ctx context.Context, o *options) error {
 	}))
 
 	// The write that must come back.
-	watching, err := newWatchCanary(config, o, fence, counters, registry, func(string) {})
+	watching, err := newWatchCanary(config, o, fence, counters, registry, hearing.AuditNow)
 	if err != nil {
 		return err
 	}
