@@ -1,7 +1,6 @@
 package informer
 
 import (
-	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/watch"
@@ -15,8 +14,7 @@ const (
 	slowFor = 5 * time.Minute
 	// rewindPause is the least time between two rewinds.
 	rewindPause = 30 * time.Second
-	// retryAudit is how soon after one that failed, or that a mute question asked
-	// for, an audit may be repeated.
+	// retryAudit is how soon after an audit that failed the next one may be.
 	retryAudit = 30 * time.Second
 )
 
@@ -34,7 +32,6 @@ const (
 type auditResult struct {
 	audited
 	err    error
-	quick  bool // asked for out of turn
 	polled bool // asked for by polling
 }
 
@@ -104,7 +101,7 @@ func (s *session) tick(now time.Time) {
 	case due(s.initialUntil()):
 		s.refuseWatchList()
 	case s.opening != nil && due(s.opening.began.Add(openTimeout)):
-		s.refused(fmt.Errorf("the API server has not answered for %s", openTimeout))
+		s.refused(errNotAnswered)
 	case s.inner != nil && due(s.inner.ends):
 		s.outlived()
 	case due(s.retryAt):
@@ -117,7 +114,7 @@ func (s *session) tick(now time.Time) {
 	case due(s.askAt()):
 		s.ask()
 	case due(s.auditTime()):
-		s.audit(false)
+		s.audit()
 	}
 }
 
@@ -134,7 +131,7 @@ func (s *session) outlived() {
 
 func (s *session) ask() {
 	s.busy = true
-	s.routines.Go(func() {
+	s.asking.Go(func() {
 		a, _ := s.e.ledger.ask(s.ctx, s.e.asker)
 		s.answers <- a
 	})
@@ -166,14 +163,12 @@ func (s *session) answered(a answer) {
 		// that is not answered. A list can tell.
 		switch {
 		case e.auditInterval > 0:
-			s.audit(true)
+			s.auditSoon()
 		case e.pollInterval > 0:
 			s.poll("other watches are silent too, beyond their timeout")
 		}
 	case expired:
-		if e.auditInterval > 0 {
-			s.audit(true)
-		}
+		s.auditSoon()
 	case refused, unreachable:
 		// Nothing is known. While the API server does not answer nothing counts as
 		// deafness.
@@ -204,14 +199,23 @@ func (s *session) alarmed(reason string) {
 	}
 }
 
+// auditSoon audits out of turn, unless that would be too much of it.
+func (s *session) auditSoon() {
+	e := s.e
+	if e.auditInterval > 0 {
+		most := time.Duration(e.record.len()) * time.Second / auditedPerSecond
+		e.auditAt = earlier(e.auditAt, e.auditedAt.Add(max(most, e.patience())))
+	}
+}
+
 // audit compares what was delivered with a list.
-func (s *session) audit(quick bool) {
+func (s *session) audit() {
 	s.busy = true
 	e := s.e
 	polled := s.polling
-	s.routines.Go(func() {
+	s.asking.Go(func() {
 		found, err := e.ledger.audit(s.ctx, e.asker)
-		s.audits <- auditResult{found, err, quick, polled}
+		s.audits <- auditResult{found, err, polled}
 	})
 }
 
@@ -222,6 +226,7 @@ func (s *session) audited(a auditResult) {
 		return
 	}
 	if !a.polled {
+		e.auditedAt = time.Now()
 		e.auditAt = time.Now().Add(e.hearing.auditAfter())
 		if a.err != nil {
 			e.auditAt = earlier(e.auditAt, time.Now().Add(retryAudit))
@@ -261,115 +266,6 @@ func (s *session) again() {
 		s.graceUntil = s.doubted.Add(s.e.grace())
 		s.judgeAt = s.graceUntil
 	}
-}
-
-// judge looks at what is open. measured: it is known to the moment when the last of
-// it has arrived.
-func (s *session) judge(now time.Time, measured bool) {
-	e := s.e
-	grace := e.grace()
-	overdue, next := e.ledger.overdue(grace)
-	if s.judgeAt = next; len(overdue) == 0 {
-		if next.IsZero() && !s.doubted.IsZero() {
-			s.settled(now, measured)
-		}
-		return
-	}
-	if s.opening != nil { // and not in time
-		s.drop()
-		s.poll("a new watch is not answered")
-		return
-	}
-	if now.Before(s.graceUntil) {
-		s.judgeAt = s.graceUntil
-		return
-	}
-	since := s.doubted
-	if s.reopened.After(since) {
-		since = s.reopened
-	}
-	first := overdue[0]
-	what := fmt.Sprintf("%s has been missing for %s", first.key, now.Sub(s.doubted).Round(time.Second))
-	if n := len(overdue); n > 1 {
-		what = fmt.Sprintf("%s and %d others have been missing for %s", first.key, n-1, now.Sub(s.doubted).Round(time.Second))
-	}
-	flowing := s.inner != nil && s.inner.heard.After(since)
-	switch {
-	case first.passed:
-		s.giveUp("the watch has left out what nothing brings any more: " + what)
-	case flowing && !s.slow && e.brake.pass(now):
-		s.slow = true
-		e.enter(StateDelayed, what)
-		s.reopen(restartDelayed)
-		s.graceUntil = now.Add(max(e.pollInterval, grace))
-		s.judgeAt = s.graceUntil
-	case !flowing && s.reopened.IsZero() && e.brake.pass(now):
-		e.enter(StateDeaf, what)
-		s.reopen(restartDeaf)
-		s.judgeAt = now.Add(grace)
-	default:
-		s.giveUp(what)
-	}
-}
-
-// giveUp is for what no watch brings.
-func (s *session) giveUp(what string) {
-	e := s.e
-	switch {
-	case e.pollInterval > 0:
-		s.poll(what)
-	case e.brake.pass(time.Now()):
-		e.enter(StateDeaf, what)
-		s.reopen(restartDeaf)
-		s.judgeAt = time.Now().Add(e.grace())
-	default:
-		e.enter(StateDeaf, what)
-		s.judgeAt = e.brake.until
-	}
-}
-
-// settled is for when nothing is open any more.
-func (s *session) settled(now time.Time, measured bool) {
-	e := s.e
-	since := s.doubted
-	if s.reopened.After(since) {
-		since = s.reopened
-	}
-	took := now.Sub(since)
-	s.doubted, s.judgeAt, s.graceUntil, s.reopened = time.Time{}, time.Time{}, time.Time{}, time.Time{}
-	most := e.patience() + 2*settlePause
-	if e.lag > 0 {
-		// A question is answered with the oldest event that is missing, which may be
-		// about to arrive: of a watch known to be slow half as much says as much.
-		most /= 2
-	}
-	if measured && took > most {
-		s.late(max(took, e.lag))
-		return
-	}
-	s.inTime()
-}
-
-// inTime notes that nothing is missing, or that it has arrived soon. It takes a while
-// of that to believe that a slow watch is slow no more.
-func (s *session) inTime() {
-	if s.e.lag > 0 && time.Since(s.e.lateAt) < slowFor {
-		return
-	}
-	s.slow, s.e.lag = false, 0
-	s.e.enter(StateHearing, "")
-}
-
-// late notes how long news take to arrive.
-func (s *session) late(took time.Duration) {
-	e := s.e
-	message := fmt.Sprintf("news take %s to arrive", took.Round(time.Millisecond))
-	if e.pollInterval > 0 && 2*took > e.pollInterval {
-		s.poll(message)
-		return
-	}
-	e.lag, e.lateAt = took, time.Now()
-	e.enter(StateDelayed, message)
 }
 
 // reopen replaces the inner watch by one on a new connection, from where it has got

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -84,7 +85,9 @@ type ear struct {
 	lateAt    time.Time     // when they were last
 	rewoundAt time.Time
 	auditAt   time.Time
-	polled    bool // since the last list, so that events may come a second time
+	auditedAt time.Time
+
+	polled atomic.Bool // since the last list, so that events may come a second time
 
 	mu        sync.Mutex
 	logger    klog.Logger
@@ -227,6 +230,7 @@ func (e *ear) listed(opts metav1.ListOptions, list runtime.Object, m metav1.List
 	}
 	_ = eachItem(list, func(o metav1.Object) { e.fill.put(cache.MetaObjectToName(o), markOf(o)) })
 	if m.GetContinue() == "" {
+		e.polled.Store(false)
 		e.fill.commit(m.GetResourceVersion())
 		e.fill, e.fresh = nil, false
 	}

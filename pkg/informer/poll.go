@@ -75,7 +75,7 @@ func (s *session) pollTime() time.Time {
 }
 
 // round begins a round of polling.
-func (s *session) round() { s.audit(false) }
+func (s *session) round() { s.audit() }
 
 // compared fetches what a round has found.
 func (s *session) compared(a auditResult) {
@@ -88,7 +88,7 @@ func (s *session) compared(a auditResult) {
 		return
 	}
 	s.busy = true
-	s.routines.Go(func() {
+	s.asking.Go(func() {
 		events, err := s.e.fetch(s.ctx, a.audited)
 		s.fetched <- fetched{a.audited, events, err}
 	})
@@ -101,7 +101,7 @@ func (s *session) deliver(f fetched) {
 	if !s.polling {
 		return // a watch was faster; what it has not brought is still open
 	}
-	e.polled = true
+	e.polled.Store(true)
 	for _, event := range f.events {
 		o := event.Object.(metav1.Object)
 		if e.superseded(event, o) {
@@ -195,7 +195,7 @@ func (e *ear) superseded(event watch.Event, o metav1.Object) bool {
 	}
 	got, ok := e.record.get(cache.MetaObjectToName(o))
 	if !ok {
-		return event.Type == watch.Deleted && e.polled
+		return event.Type == watch.Deleted && e.polled.Load()
 	}
 	if event.Type == watch.Deleted {
 		return below(o.GetResourceVersion(), got.resourceVersion)

@@ -27,9 +27,10 @@ type session struct {
 	over  bool  // the Reflector's watch is to end
 	early error // why the first inner watch was refused, where the Reflector is not told
 
-	inner    *innerWatch // nil while there is none
-	opening  *request    // nil unless one is being opened
-	routines sync.WaitGroup
+	inner    *innerWatch    // nil while there is none
+	opening  *request       // nil unless one is being opened
+	asking   sync.WaitGroup // questions, audits and what polling fetches
+	routines sync.WaitGroup // the rest
 
 	// initial is set until a WatchList's initial events have ended.
 	initial  bool
@@ -145,6 +146,7 @@ func (s *session) run() {
 		s.stop()
 		close(s.out)
 		s.drop()
+		s.asking.Wait() // the next session may ask
 		s.e.turn.Unlock()
 		s.routines.Wait()
 	}()
@@ -309,7 +311,7 @@ func (s *session) frame(event watch.Event) {
 	if first && s.polling {
 		s.heardAgain(event, o, now)
 	}
-	if s.e.polled && s.e.superseded(event, o) {
+	if s.e.polled.Load() && s.e.superseded(event, o) {
 		rv := o.GetResourceVersion()
 		if below(rv, s.e.from) {
 			rv = s.e.from
@@ -358,86 +360,6 @@ func (s *session) fail(err error) {
 	s.l.saw(event, s.initial)
 	s.send(event)
 	s.over = true
-}
-
-// ended handles the end of the inner watch, with an ERROR if that is not nil.
-func (s *session) ended(failure *watch.Event) {
-	now := time.Now()
-	w := s.inner
-	s.drop()
-	var err error
-	if failure != nil {
-		err = apierrors.FromObject(failure.Object)
-	}
-	switch {
-	case s.initial:
-		s.initialEnded(failure, err, w)
-	case s.polling: // the next round opens another
-		if err != nil && startIsGone(err) {
-			s.trialFrom = ""
-		}
-		s.e.log().V(2).Info("A watch has ended that was tried while polling", "after", now.Sub(w.opened).Round(time.Millisecond), "err", err)
-	case err == nil && (!w.heard.IsZero() || now.Sub(w.opened) >= healthyStream):
-		s.over = true // watched again from where it ended
-	case err != nil && apierrors.IsTooManyRequests(err):
-		s.pass(*failure) // the Reflector's own backoff
-	case s.e.brake.pass(now):
-		if failure != nil {
-			s.pass(*failure)
-		}
-		s.over = true
-	default:
-		s.fallBack(restartEarly, "watches end at once", err)
-	}
-}
-
-// pass hands an ERROR on.
-func (s *session) pass(failure watch.Event) {
-	s.l.saw(failure, s.initial)
-	s.send(failure)
-	s.over = true
-}
-
-// refused handles that a watch that was reopened, or answered late, is refused.
-func (s *session) refused(err error) {
-	s.drop()
-	switch {
-	case s.initial:
-		s.fail(s.failedToOpen(err))
-	case s.polling:
-		if startIsGone(err) {
-			s.trialFrom = ""
-		}
-		s.e.log().V(2).Info("A watch is refused that was tried while polling", "err", err)
-	case startIsGone(err) && s.e.brake.pass(time.Now()):
-		s.fail(err)
-	case startIsGone(err):
-		s.fallBack(restartEarly, "watches are refused", err)
-	default:
-		s.over = true // the Reflector tries again and knows what to do about the error
-	}
-}
-
-// fallBack is for when no watch works: polling, or if that is off another try when
-// the brake allows.
-func (s *session) fallBack(reason, message string, err error) {
-	if err != nil {
-		message += ": " + words(err)
-	}
-	if s.e.pollInterval > 0 {
-		s.poll(message)
-		return
-	}
-	s.e.enter(StateDeaf, message)
-	s.drop()
-	s.e.restarted(reason)
-	s.retryAt = s.e.brake.until
-}
-
-// startIsGone reports whether an error says that a list or watch cannot begin where
-// it should: too old, or ahead of the API server.
-func startIsGone(err error) bool {
-	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
 func earlier(a, b time.Time) time.Time {

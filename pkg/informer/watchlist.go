@@ -21,6 +21,9 @@ import (
 // errWatchList is such an error.
 var errWatchList = errors.New("WatchLists do not come to their end here, listing instead")
 
+// errNotAnswered is for a watch that the API server has not so much as accepted.
+var errNotAnswered = errors.New("the API server does not answer")
+
 // errRewound ends a watch whose revisions are of another history.
 var errRewound = &apierrors.StatusError{ErrStatus: metav1.Status{
 	Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired,
@@ -90,7 +93,11 @@ func (s *session) initialUntil() time.Time {
 
 // refuseWatchList ends a WatchList that does not end itself.
 func (s *session) refuseWatchList() {
-	reason, silent := "it has stood still", s.inner == nil || s.inner.heard.IsZero()
+	if s.opening != nil { // that says nothing about WatchLists
+		s.refused(errNotAnswered)
+		return
+	}
+	reason, silent := "it has stood still", s.inner.heard.IsZero()
 	switch {
 	case silent:
 		reason = "it has delivered nothing"
@@ -120,7 +127,7 @@ func (s *session) initialEvent(event watch.Event, o metav1.Object, now time.Time
 	s.initial = false
 	s.fill.commit(o.GetResourceVersion())
 	s.e.from = o.GetResourceVersion()
-	s.e.polled = false
+	s.e.polled.Store(false)
 	s.e.filled()
 	s.hearing()
 	s.again()
