@@ -88,7 +88,7 @@ func TestPolicyIsMended(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	mend := w.refuseDeployments()
-	p := w.start(nil, "--debug-bind-address=127.0.0.1:0")
+	p := w.start(nil, alone, "--debug-bind-address=127.0.0.1:0")
 	debug := servingDebug.FindStringSubmatch(p.Log())
 	if debug == nil {
 		t.Fatalf("no debug server in the log:\n%s", p.Log())
