@@ -16,6 +16,8 @@
 //   - Where it is asked for, item by item decoding: [Tolerant] (tolerant.go). One
 //     object that does not fit its Go type is set aside and stops nothing; client-go
 //     would fail the whole list (decode.go, fields.go, quarantine.go).
+//   - Where [Config].Hearing is set, something that makes sure the watch still tells
+//     everything, and sees to it that the copy follows if it does not (hearing.go).
 //   - Around the functions that users register: an index function or a handler
 //     that panics is contained, counted and shown (contain.go). client-go ends
 //     the process for either.
@@ -65,6 +67,51 @@
 //	})
 //	webApps.OnQuarantine(func(record informer.Quarantined, entered bool) { enqueue(record.Key) })
 //
+// # Hearing
+//
+// HasSynced says that the copy was filled once, not that it is still being told what
+// happens. A watch can go silent without an end and without an error: behind a load
+// balancer that has lost the API server, on a connection that is half open, on an API
+// server whose own watch has died. client-go's informer then keeps its old copy,
+// for minutes or for ever.
+//
+//	hearing, err := informer.NewHearing(informer.HearingConfig{Config: config})
+//	connection := informer.NewConnection(config)
+//	clients, err := kubernetes.NewForConfig(connection.Config())
+//	configMaps, err := informer.New(informer.Config[*corev1.ConfigMap]{
+//		Resource:      corev1.SchemeGroupVersion.WithResource("configmaps"),
+//		ListerWatcher: informer.ListWatch(clients, clients.CoreV1().ConfigMaps),
+//		Hearing:       hearing,    // one a process
+//		Connection:    connection, // one a resource
+//	})
+//
+// The Reflector is then given a session in place of the API server's watch
+// (session.go). The watch behind it can be replaced, and polling can take its place:
+// the Reflector lists nothing anew and handlers see no repetition.
+//
+//   - A watch that is silent for ProbeAfter is checked by a question: a watch for
+//     metadata over another connection (asker.go). Every AuditInterval, and when
+//     somebody calls [Hearing.AuditNow], all that was delivered is compared with a
+//     list of metadata (audit.go).
+//   - What is missing has 5 s to arrive. Then the watch is deaf. It alone is opened
+//     again, on a new TCP connection, from where it has got to (doubt.go, judge.go).
+//   - If that brings nothing either, polling (poll.go): every PollInterval what is
+//     missing is fetched and handed on as the events that should have come. Each
+//     round tries another watch, and the first one that delivers ends the polling.
+//   - News that do arrive, but late, make the watch delayed, not deaf.
+//   - No watch outlives its timeout by more than 10 s, whether the API server's end
+//     of it gets here or not.
+//   - A WatchList whose initial events do not come to their end is refused, so that
+//     client-go lists (watchlist.go).
+//   - What is done about watches is spaced out by one brake an informer, from 10 s
+//     to 5 min (brake.go), and nothing is done while the API server does not answer
+//     at all.
+//   - If the API server was set back, as by restoring etcd from a backup, everything
+//     is listed anew from no revision; see [Informer.OnRewind].
+//
+// Revisions are compared as far as the API server says that they can be
+// (resourceversion.CompareResourceVersion), opaque ones only for being equal.
+//
 // # Caveats
 //
 // With Tolerant an object that is in neither the local copy nor the quarantine does
@@ -80,8 +127,8 @@
 // of a relist.
 //
 // While the API server cannot decode a stored object, watches that were open before
-// stay open and silent, and nothing here tells that from a kind that nobody changes
-// until the server ends them.
+// stay open and silent. Without Hearing nothing tells that from a kind that nobody
+// changes until the server ends them.
 //
 // What Tolerant lists does not show in client-go's request latency metric, as no
 // watch does; it does in its request count.
@@ -89,8 +136,23 @@
 // An object whose name cannot be read is counted (Snapshot.Unreadable) and left
 // out. If it was in the copy before, a relist reports its delete.
 //
-// Having synced is not being up to date. HasSynced stays true on a watch that
-// has gone silent.
+// Having synced is not being up to date: HasSynced stays true on a watch that has
+// gone silent. Ask Snapshot().State. With the standard settings a change that the
+// watch does not bring is in the copy within 45 s of its being made if another watch
+// does, and within 70 s if none does; after that polling is as old as PollInterval.
+// Without Hearing the state says hearing whatever the watch does.
+//
+// An event that a watch leaves out although it delivers later ones is found by the
+// second audit after it, so within 11 min.
+//
+// An API server that goes on running while its etcd is set back serves the old state
+// to every list until it is restarted. No audit can tell.
+//
+// Where revisions are opaque polling may hand on a version that a watch then follows
+// by an older one for a moment, since nothing says which of two is newer.
+//
+// While polling handlers see the newest version only, not those in between, and a
+// deleted object as the copy last had it.
 //
 // Objects from the Indexer and in handlers are shared: never change them.
 //

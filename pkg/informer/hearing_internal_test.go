@@ -103,7 +103,7 @@ func TestR26PollingWhileNoWatchWorks(t *testing.T) {
 		a.with(func(a *fakeAPI) { a.frozen, a.mute = true, true })
 		a.freezeOpen()
 		a.put("x")
-		i.within(90*time.Second, "the first change", i.current)
+		i.within(70*time.Second, "the first change", i.current)
 		i.expectState(StatePolling)
 		for n := range 20 {
 			switch n % 4 {
