@@ -24,6 +24,7 @@ func TestSystemLeaseUnderLoad(t *testing.T) {
 		// As many requests wait for the limiter as there are workers: ten seconds' worth.
 		"--workers=50", "--kube-api-qps=5", "--kube-api-burst=5",
 		"--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=" + deadline.String(), "--leader-elect-retry-period=1s",
+		"--watch-canary-interval=1s", "--watch-canary-fail-after=5s",
 	}})
 	r.awaitLead()
 	span := 20 * time.Second
@@ -47,6 +48,11 @@ func TestSystemLeaseUnderLoad(t *testing.T) {
 		t.Errorf("%s between two renewals, want less than the renew deadline, %s", longest, deadline)
 	}
 	t.Logf("%d renewals, at most %s apart", len(renewals), longest)
+	// Nor does the canary wait behind the passes.
+	r.canaryIs("hearing")
+	if n, _ := r.metric(`steadwatch_canary_writes_total{result="acknowledged"}`); int(n) < int(span/time.Second)/2 {
+		t.Errorf("%v writes of the canary in %s, want one a second", n, span)
+	}
 
 	// It was busy all the time, and held back: reads of passes and writes together.
 	requests := w.audit(controlplane.StageRequestReceived, w.users, func(e controlplane.AuditEvent) bool {

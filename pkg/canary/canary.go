@@ -197,13 +197,16 @@ func (c *Canary) look() {
 }
 
 // due says whether to write now: when the interval is over, a quarter of it after
-// a failure, and once more as soon as a list has made the last write's event moot.
+// a failure (but never before the API server wants to be asked again), and once more as soon as a list has made the last write's event moot.
 func (c *Canary) due() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now, wait := time.Now(), c.cfg.Interval
 	if c.failure != nil {
 		wait /= 4
+	}
+	if now.Before(c.writeAfter) {
+		return false
 	}
 	if c.wroteAt.IsZero() || now.Sub(c.wroteAt) >= wait {
 		c.moot = false

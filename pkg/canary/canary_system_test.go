@@ -51,9 +51,14 @@ type runner struct {
 // run starts a canary as a process would and probes it all the time.
 func run(t *testing.T, cfg *rest.Config, namespace, identity string) *runner {
 	t.Helper()
+	return runEvery(t, shortInterval, cfg, namespace, identity)
+}
+
+func runEvery(t *testing.T, interval time.Duration, cfg *rest.Config, namespace, identity string) *runner {
+	t.Helper()
 	r := &runner{t: t}
 	c, err := New(Config{
-		Client: cfg, Namespace: namespace, Identity: identity, Interval: shortInterval, FailAfter: shortFailAfter,
+		Client: cfg, Namespace: namespace, Identity: identity, Interval: interval, FailAfter: max(shortFailAfter, interval),
 		Late:    func() { r.note(func() { r.late++ }) },
 		Rewound: func() { r.note(func() { r.rewound++ }) },
 	})
@@ -263,7 +268,8 @@ func TestSystemTerms(t *testing.T) {
 	cp := plane.ForTest(t)
 	namespace := cp.Namespace(t)
 	for i := range 30 {
-		r := run(t, cp.Config(), namespace, fmt.Sprintf("process-%d", i%2))
+		// An interval that no slow machine exceeds: every term is shorter.
+		r := runEvery(t, 10*time.Second, cp.Config(), namespace, fmt.Sprintf("process-%d", i%2))
 		if i%3 == 0 {
 			r.become(Hearing)
 		} else {

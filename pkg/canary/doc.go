@@ -73,6 +73,8 @@
 // may be over, while the stream stays silent. client-go's own waits between two
 // attempts, up to a minute, come on top.
 //
+// Whoever deletes the Lease, or the annotation, gives the asks back.
+//
 // On standby, with the Lease unwritable or the budget spent, a check within the
 // budget holds whatever it has found. Its caller must have other ways to tell.
 //

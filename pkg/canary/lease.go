@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"regexp"
 	"strconv"
 	"strings"
@@ -15,10 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/apimachinery/pkg/watch"
-	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/connrotation"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 )
@@ -29,34 +24,6 @@ const annotationSequence = "steadwatch.tejo.dev/sequence"
 // maxConflicts is how often one write is tried again at once because somebody else
 // wrote in between.
 const maxConflicts = 5
-
-// leases is what is needed of a typed client.
-type leases interface {
-	Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error)
-	Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error)
-	Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error)
-	List(ctx context.Context, o metav1.ListOptions) (*coordinationv1.LeaseList, error)
-	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
-}
-
-// connect builds a client that shares nothing, and a func that closes its
-// connections. Deadlines are set for each call: Timeout would end watches.
-func connect(config *rest.Config, namespace string) (leases, func(), error) {
-	config = rest.CopyConfig(config)
-	rest.AddUserAgent(config, "watch-canary")
-	config.RateLimiter, config.QPS, config.Burst, config.Timeout = nil, 5, 10, 0
-	dial := connrotation.DialFunc(config.Dial)
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: maxCallTimeout, KeepAlive: 30 * time.Second}).DialContext
-	}
-	dialer := connrotation.NewDialer(dial)
-	config.Dial = dialer.DialContext
-	client, err := typedcoordinationv1.NewForConfig(config)
-	if err != nil {
-		return nil, nil, err
-	}
-	return client.Leases(namespace), dialer.CloseAll, nil
-}
 
 // write reads the Lease from the API server and writes it, or creates it. With ask
 // it spends one ask, and reports whether that was granted.
@@ -254,6 +221,7 @@ func (c *Canary) failed(ctx context.Context, verb string, err error) {
 	}
 	c.failure = f
 	c.failures++
+	c.writeAfter = now.Add(f.retryAfter)
 	if f.forbidden {
 		c.writes[Refused]++
 	} else {
@@ -266,6 +234,7 @@ func (c *Canary) failed(ctx context.Context, verb string, err error) {
 type failure struct {
 	forbidden       bool // by the authorizer, not by admission or a quota
 	answered        bool // by the API server
+	retryAfter      time.Duration
 	message, remedy string
 }
 
@@ -277,6 +246,9 @@ func (c *Canary) classify(verb string, err error) *failure {
 	f := &failure{message: fmt.Sprintf("%s the Lease: %v", verb, err)}
 	var status apierrors.APIStatus
 	f.answered = errors.As(err, &status)
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		f.retryAfter = time.Duration(seconds) * time.Second
+	}
 	switch {
 	// The words of k8s.io/apiserver for every authorizer. A quota and admission
 	// answer with 403 too.

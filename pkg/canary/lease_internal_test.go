@@ -14,6 +14,38 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+// R85: Retry-After is a lower bound, for writes and for the Reflector.
+func TestR85RetryAfter(t *testing.T) {
+	for name, verbs := range map[string][]string{"Writes": {"get"}, "Updates": {"update"}, "Lists": {"list"}, "Watches": {"watch"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFakeServer()
+				p := s.process(t, "a")
+				p.lead()
+				sleep(time.Second)
+				s.set(func(s *fakeServer) {
+					for _, verb := range verbs {
+						s.fail[verb] = apierrors.NewTooManyRequests("busy", 45)
+					}
+					clear(s.calls)
+				})
+				s.cut()
+				if verbs[0] == "list" { // which needs a watch that ends without an event
+					s.set(func(s *fakeServer) { s.fail["watch"] = apierrors.NewResourceExpired("too old") })
+				}
+				sleep(30 * time.Minute)
+				if n := s.calls[verbs[0]]; n < 20 || n > 41 {
+					t.Errorf("%d times in 30 min, want at most every 45 s, and not given up", n)
+				}
+				s.set(func(s *fakeServer) { clear(s.fail) })
+				sleep(2 * time.Minute)
+				p.is(true, Hearing)
+				p.leave()
+			})
+		})
+	}
+}
+
 // A Lease from an earlier installation is adopted, with what others keep in it.
 func TestAdopt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

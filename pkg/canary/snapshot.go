@@ -126,7 +126,9 @@ func (c *Canary) report(ctx context.Context) {
 	case Deaf, Unrecoverable:
 		logger.Error(nil, "Watches deliver nothing", "state", c.state, "message", message, "remedy", remedy, "since", c.since)
 	case Late:
-		if c.state != c.reported {
+		if c.refusal != nil {
+			logger.Error(nil, "The API server refuses to list or watch the canary's Lease", "message", message, "remedy", remedy, "since", c.since)
+		} else if c.state != c.reported {
 			logger.Info("A write is late to come back by the watch", "message", message, "remedy", remedy)
 		}
 	case Hearing:

@@ -88,6 +88,8 @@ type term struct {
 	everHeard     bool
 
 	wroteAt      time.Time // tried to
+	writeAfter   time.Time // the API server asked not to come again before
+	watchAfter   time.Time // the same, of lists and watches
 	moot         bool      // a list shows the outstanding writes: their events will not come
 	mootAt       time.Time // acted upon
 	late, deaf   bool

@@ -38,7 +38,7 @@ func (c *Canary) startWatching(ctx context.Context) watching {
 	// What goes wrong is told by the state, once, and not by each retry.
 	logger := klog.FromContext(ctx).V(4)
 	if !logger.Enabled() {
-		logger = klog.Logger(logr.Discard())
+		logger = logr.Discard()
 	}
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
 	var done sync.WaitGroup
@@ -61,7 +61,29 @@ func (l *listWatch) options(o metav1.ListOptions) metav1.ListOptions {
 	return o
 }
 
+// await waits for as long as the API server has asked for: the Reflector's own
+// backoff does not know of it.
+func (l *listWatch) await(ctx context.Context) error {
+	l.c.mu.Lock()
+	wait := time.Until(l.c.watchAfter)
+	l.c.mu.Unlock()
+	if wait <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 func (l *listWatch) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	if err := l.await(ctx); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, l.c.callTimeout)
 	defer cancel()
 	// Always the newest state: it is one object, and a revision that the API server
@@ -73,6 +95,9 @@ func (l *listWatch) ListWithContext(ctx context.Context, o metav1.ListOptions) (
 }
 
 func (l *listWatch) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	if err := l.await(ctx); err != nil {
+		return nil, err
+	}
 	w, err := l.c.watched.Watch(ctx, l.options(o))
 	l.c.refused(l.n, "watch", err)
 	return w, err
@@ -100,7 +125,7 @@ func (c *Canary) refused(n int, verb string, err error) {
 	}
 	switch f := c.classify(verb, err); {
 	case f != nil && f.answered:
-		c.refusal = f
+		c.refusal, c.watchAfter = f, time.Now().Add(f.retryAfter)
 	case err == nil && verb == "watch" && c.refusal != nil:
 		c.refusal, c.chanceSince = nil, time.Now()
 	}
