@@ -138,13 +138,13 @@ func lives(ctx context.Context, t *trial) error {
 	for k := range n {
 		next := &replica{i: t.installation, name: fmt.Sprintf("%s-life-%d", t.work, k), args: leader.args}
 		next.start(t.observer, 100*time.Millisecond)
-		if err := t.await(ctx, time.Minute, "the next process to be ready", func() bool { return next.ready(ctx) }); err != nil {
+		if err := t.await(ctx, t.lab.patience, "the next process to be ready", func() bool { return next.ready(ctx) }); err != nil {
 			return err
 		}
 		leader.stop()
 		leader = next
-		if err := t.await(ctx, time.Minute, "the next process to lead", func() bool { return next.leads(ctx) }); err != nil {
-			return err
+		if err := t.await(ctx, t.lab.patience, "the next process to lead", func() bool { return next.leads(ctx) }); err != nil {
+			return fmt.Errorf("%w; log of life %d:\n%s", err, k, next.log())
 		}
 		if restarts, failed := next.count(); len(restarts) > 0 || failed > 0 {
 			t.result.problems = append(t.result.problems, fmt.Sprintf("life %d: %d restarts, %d failures of /healthz", k, len(restarts), failed))

@@ -7,6 +7,8 @@ import (
 	"github.com/steadwatch/steadwatch/hack/faultproxy"
 )
 
+const controlName = "none"
+
 // startControl starts an installation that no fault touches, on the shared control
 // plane, and lets it work until endControl. What a change waits for there is what the
 // machine adds, and is allowed for everywhere.
@@ -24,7 +26,7 @@ func (l *lab) startControl(ctx context.Context) error {
 		proxy.Close()
 		return err
 	}
-	s := &scenario{name: "none", fault: "none: what the machine adds"}
+	s := &scenario{name: controlName, fault: "none: what the machine adds"}
 	t := &trial{installation: i, scenario: s, book: &book{}, observer: &observer{}, result: &result{scenario: s}}
 	t.writer = &writer{i: i, book: t.book}
 	l.control = t

@@ -30,11 +30,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -53,10 +51,14 @@ func main() {
 	short := flag.Bool("short", false, "shorten intervals and faults")
 	only := flag.String("only", "", "comma-separated names of scenarios; empty: all")
 	list := flag.Bool("list", false, "list the scenarios and end")
-	out := flag.String("out", "", "also replace the table in this file, between its markers")
+	out := flag.String("out", "", "also replace what this file says of the scenarios that run; not with -short")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "faults: unexpected argument %q\n", flag.Arg(0))
+		os.Exit(2)
+	}
+	if *short && *out != "" {
+		fmt.Fprintln(os.Stderr, "faults: -out and -short: what is kept has full lengths; leave one out")
 		os.Exit(2)
 	}
 	chosen, err := choose(*only)
@@ -132,7 +134,10 @@ func run(ctx context.Context, scenarios []*scenario, short bool, file string) (h
 				return
 			}
 			held = held && len(r.problems) == 0
-			l.say("%s done after %s; %d problems", s.name, round(time.Since(began)), len(r.problems))
+			l.say("%s done after %s", s.name, round(time.Since(began)))
+			for _, p := range r.problems {
+				l.say("%s: %s", s.name, p)
+			}
 			results[k] = r
 		})
 	}
@@ -140,32 +145,13 @@ func run(ctx context.Context, scenarios []*scenario, short bool, file string) (h
 	results = append(results, l.endControl())
 	results = slices.DeleteFunc(results, func(r *result) bool { return r == nil })
 
-	var table bytes.Buffer
-	report(&table, results, l.settings, time.Since(began))
-	if _, err := io.Copy(os.Stdout, bytes.NewReader(table.Bytes())); err != nil {
-		return held, err
+	entries := map[string]entry{}
+	for _, r := range results {
+		entries[r.scenario.name] = newEntry(r)
 	}
+	report(os.Stdout, entries, l.settings)
 	if file != "" {
-		return held, replaceTable(file, table.Bytes())
+		return held, updateReport(file, entries, l.settings)
 	}
 	return held, nil
-}
-
-// Markers around the table in a file that has more to say.
-const (
-	tableBegin = "<!-- begin: written by make faults -->\n"
-	tableEnd   = "<!-- end -->\n"
-)
-
-func replaceTable(file string, table []byte) error {
-	old, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	before, rest, ok := bytes.Cut(old, []byte(tableBegin))
-	_, after, closed := bytes.Cut(rest, []byte(tableEnd))
-	if !ok || !closed {
-		return fmt.Errorf("%s: no lines %q and %q to put the table between", file, tableBegin, tableEnd)
-	}
-	return os.WriteFile(file, slices.Concat(before, []byte(tableBegin), table, []byte(tableEnd), after), 0o644)
 }

@@ -116,7 +116,7 @@ func configMap(k int) string { return fmt.Sprintf("config-%d", k) }
 
 func (t *trial) configMaps(ctx context.Context, n int) error {
 	var group errgroup.Group
-	group.SetLimit(16)
+	group.SetLimit(8)
 	for k := range n {
 		group.Go(func() error {
 			_, err := t.plane.kube.CoreV1().ConfigMaps(t.work).Create(ctx, &corev1.ConfigMap{

@@ -49,7 +49,7 @@ func newSettings(root string, short bool) (settings, error) {
 	s := settings{
 		short: short, probeAfter: 30 * time.Second, auditInterval: 5 * time.Minute, pollInterval: 15 * time.Second,
 		canaryInterval: time.Minute, canaryFailAfter: 5 * time.Minute,
-		tick: 2 * time.Second, look: time.Second, recovery: 90 * time.Second, patience: time.Minute, liveness: liveness,
+		tick: 2 * time.Second, look: time.Second, recovery: 90 * time.Second, patience: 2 * time.Minute, liveness: liveness,
 	}
 	if short {
 		s.probeAfter, s.auditInterval, s.pollInterval = 3*time.Second, 20*time.Second, 3*time.Second

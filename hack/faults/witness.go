@@ -5,7 +5,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -104,12 +103,3 @@ func (i *installation) plainInformer(ctx context.Context, b *book, cfg *rest.Con
 }
 
 const plainAgent = "plain-informer"
-
-// childExists asks etcd.
-func (i *installation) childExists(ctx context.Context, name string) (bool, error) {
-	_, err := i.plane.kube.AppsV1().Deployments(i.work).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	return err == nil, err
-}
