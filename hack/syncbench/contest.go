@@ -25,7 +25,11 @@ import (
 const reference = "client-go"
 
 // contestants in the order in which they take turns.
-var contestants = []string{reference, "steadwatch"}
+var contestants = []string{reference, "steadwatch", hearing}
+
+// hearing is steadwatch with the record of what was delivered, as cmd/controller
+// runs it.
+const hearing = "steadwatch, hearing"
 
 // measured is what one run took, from before the informer was made until it had
 // synced and told its handler of every object.
@@ -43,11 +47,20 @@ func contest(ctx context.Context, as, kubeconfig string, o options) (measured, e
 	if err != nil {
 		return measured{}, err
 	}
+	began, cpu := time.Now(), usage()
+	var ears *informer.Hearing
+	var connection *informer.Connection
+	if as == hearing {
+		if ears, err = informer.NewHearing(informer.HearingConfig{Config: config}); err != nil {
+			return measured{}, err
+		}
+		connection = informer.NewConnection(config)
+		config = connection.Config()
+	}
 	clients, err := versioned.NewForConfig(config)
 	if err != nil {
 		return measured{}, err
 	}
-	began, cpu := time.Now(), usage()
 	var told atomic.Int64
 	handler := cache.TypedResourceEventHandlerDetailedFuncs[*networking.ApplicationRoute]{
 		AddFunc: func(*networking.ApplicationRoute, bool) { told.Add(1) },
@@ -75,10 +88,12 @@ func contest(ctx context.Context, as, kubeconfig string, o options) (measured, e
 		}
 		store, synced = i.GetStore(), registration.HasSyncedChecker()
 		running.Go(func() { i.RunWithContext(ctx) })
-	case "steadwatch":
+	case "steadwatch", hearing:
 		i, err := informer.New(informer.Config[*networking.ApplicationRoute]{
 			Resource:      networking.SchemeGroupVersion.WithResource("applicationroutes"),
 			ListerWatcher: informer.Tolerant(clients.NetworkingV1alpha1().RESTClient()),
+			Hearing:       ears,
+			Connection:    connection,
 		})
 		if err != nil {
 			return measured{}, err

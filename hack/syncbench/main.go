@@ -1,7 +1,7 @@
 // Command syncbench measures how long it takes, and what it takes, to fill the
 // local copy of n ApplicationRoutes from a real API server: pkg/informer with
-// Tolerant decoding against client-go's own SharedIndexInformer on the typed
-// client, by WatchList and by LIST.
+// Tolerant decoding, without and with Hearing, against client-go's own
+// SharedIndexInformer on the typed client, by WatchList and by LIST.
 //
 //	go run ./hack/syncbench -n 50000 -rounds 5 > table.md
 //
