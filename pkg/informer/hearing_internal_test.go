@@ -156,19 +156,28 @@ func TestR32WatchListHasToEnd(t *testing.T) {
 		reason string
 		set    func(*fakeAPI)
 		within time.Duration
+		adding time.Duration // time between new objects
 	}{
-		"no end":        {"all objects, and then nothing", func(a *fakeAPI) { a.noEnd = true }, 35 * time.Second},
-		"no objects":    {"the same with nothing to list", func(a *fakeAPI) { a.noEnd, a.objects = true, nil }, 35 * time.Second},
-		"cut off":       {"it ends cleanly before its end", func(a *fakeAPI) { a.noEnd, a.endAfter = true, 1200*time.Millisecond }, 5 * time.Second},
-		"refused":       {"410 would be repeated without a pause", func(a *fakeAPI) { a.refuse = gone("watchlist") }, 5 * time.Second},
-		"refused twice": {"by lists that are not the newest too", func(a *fakeAPI) { a.refuse = gone("watchlist", "watch") }, 5 * time.Second},
+		"no end, more and more": {"new objects are ADDED too", func(a *fakeAPI) { a.noEnd = true }, 70 * time.Second, 2 * time.Second},
+		"no end":                {"all objects, and then nothing", func(a *fakeAPI) { a.noEnd = true }, 35 * time.Second, 0},
+		"no objects":            {"the same with nothing to list", func(a *fakeAPI) { a.noEnd, a.objects = true, nil }, 35 * time.Second, 0},
+		"cut off":               {"it ends cleanly before its end", func(a *fakeAPI) { a.noEnd, a.endAfter = true, 1200*time.Millisecond }, 5 * time.Second, 0},
+		"refused":               {"410 would be repeated without a pause", func(a *fakeAPI) { a.refuse = gone("watchlist") }, 5 * time.Second, 0},
+		"refused twice":         {"by lists that are not the newest too", func(a *fakeAPI) { a.refuse = gone("watchlist", "watch") }, 5 * time.Second, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newFakeAPI()
 			a.put("x")
 			test.set(a)
 			hearInBubble(t, HearingConfig{}, a, func(i *heardInformer) {
-				i.within(test.within, test.reason, i.HasSynced)
+				last := time.Now()
+				i.within(test.within, test.reason, func() bool {
+					if test.adding > 0 && time.Since(last) >= test.adding {
+						last = time.Now()
+						a.put(last.Format(time.TimeOnly))
+					}
+					return i.HasSynced()
+				})
 				i.wait(5 * time.Minute)
 				if n := a.count("watchlist"); n > 30 {
 					t.Errorf("%d WatchLists in 5 min", n)

@@ -35,7 +35,7 @@ type session struct {
 	// initial is set until a WatchList's initial events have ended.
 	initial  bool
 	fill     *fill
-	notAdded time.Time // when the first event among them came that is not ADDED
+	notAdded time.Time // when the first event came that is taken for a change
 
 	// What is doubtful: see doubt.go.
 	busy       bool // a question or an audit is under way; one at a time
@@ -290,7 +290,7 @@ func discard(w watch.Interface) {
 // frame hands an event on.
 func (s *session) frame(event watch.Event) {
 	now := time.Now()
-	first := s.inner.heard.IsZero()
+	before := s.inner.heard
 	s.inner.heard = now
 	if now.Sub(s.inner.opened) >= healthyStream {
 		s.e.brake.reset()
@@ -305,10 +305,10 @@ func (s *session) frame(event watch.Event) {
 		return
 	}
 	if s.initial {
-		s.initialEvent(event, o, now)
+		s.initialEvent(event, o, before, now)
 		return
 	}
-	if first && s.polling {
+	if before.IsZero() && s.polling {
 		s.heardAgain(event, o, now)
 	}
 	if s.e.polled.Load() && s.e.superseded(event, o) {

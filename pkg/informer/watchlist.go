@@ -18,6 +18,13 @@ import (
 // be answered with 410 either: it repeats that at once, without any backoff. Any
 // other error makes it list.
 
+const (
+	// initialPause is how long the initial events do not pause.
+	initialPause = time.Second
+	// initialFor is how long they may take at any rate.
+	initialFor = 5 * time.Minute
+)
+
 // errWatchList is such an error.
 var errWatchList = errors.New("WatchLists do not come to their end here, listing instead")
 
@@ -110,10 +117,13 @@ func (s *session) refuseWatchList() {
 	s.fail(errWatchList)
 }
 
-// initialEvent hands on one of a WatchList's initial events.
-func (s *session) initialEvent(event watch.Event, o metav1.Object, now time.Time) {
+// initialEvent hands on one of a WatchList's initial events; before is when the one
+// before came. What comes after a pause, or is not ADDED, is taken for a change: the
+// API server sends the initial events from memory, one after the other.
+func (s *session) initialEvent(event watch.Event, o metav1.Object, before, now time.Time) {
 	end := event.Type == watch.Bookmark && o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
-	if event.Type != watch.Added && s.notAdded.IsZero() {
+	paused := !before.IsZero() && now.Sub(before) >= initialPause
+	if s.notAdded.IsZero() && (event.Type != watch.Added || paused || !before.IsZero() && now.Sub(s.inner.opened) >= initialFor) {
 		s.notAdded = now
 	}
 	s.l.saw(event, true)
