@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 tools=$(mktemp -d)
 trap 'rm -rf "$tools"' EXIT
 (cd hack/tools && GOBIN=$tools go install golang.org/x/perf/cmd/benchstat)
-go test ./pkg/informer -run '^$' -bench ListDecode/ -benchmem -cpu 1,2 -count 6 -benchtime 5x | tee /dev/stderr | "$tools/benchstat" -col /by -
+go test ./pkg/informer -run '^$' -bench 'ListDecode$' -benchmem -cpu 1,2 -count 6 -benchtime 5x | tee /dev/stderr | "$tools/benchstat" -col /by -
 go test ./pkg/informer -run '^$' -bench ListDecodeByTurns -cpu 1,2 -count 3 -benchtime 20x
 echo
 go run ./hack/syncbench -n 50000

@@ -108,7 +108,7 @@ func decodeDynamic(b *testing.B, body []byte, wantBad int) {
 
 // BenchmarkListDecode compares them in one run.
 //
-//	go test ./pkg/informer -run '^$' -bench ListDecode/ -benchmem -cpu 1,2 -count 6 | benchstat -col /by -
+//	go test ./pkg/informer -run '^$' -bench 'ListDecode$' -benchmem -cpu 1,2 -count 6 | benchstat -col /by -
 //
 // client-go's typed decode cannot be shown with bad objects: it fails.
 func BenchmarkListDecode(b *testing.B) {
