@@ -360,6 +360,23 @@ func TestGarbageCollection(t *testing.T) {
 	runtime.KeepAlive(q)
 }
 
+// What a wave of keys needs goes with it, the room in the map too.
+func TestMapsShrink(t *testing.T) {
+	const n = 50_000
+	q := newKeyQueue()
+	defer q.ShutDown()
+	for i := range n {
+		q.Add(fmt.Sprint("f", i))
+	}
+	for range n {
+		key, _ := q.Get()
+		q.Done(key)
+	}
+	if f := q.ledger.tenants["f"]; f.peak > n/2 || len(f.records) > 2*maxSettled || len(f.records) != q.ledger.records {
+		t.Errorf("%d records, %d counted, in a map for %d", len(f.records), q.ledger.records, f.peak)
+	}
+}
+
 // Between Enqueue's wish and its Add a sweep must not give the record up: there
 // would be two for the key, and two workers could have it.
 func TestWantedRecordIsKept(t *testing.T) {

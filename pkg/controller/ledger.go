@@ -49,6 +49,7 @@ func (l *ledger) of(key cache.ObjectName) *record {
 	if r == nil {
 		r = &record{key: key, tenant: t}
 		t.records[key.Name] = r
+		t.peak = max(t.peak, len(t.records))
 		l.records++
 		l.idle++
 	}
@@ -90,14 +91,13 @@ func (l *ledger) forget(r *record) {
 // sweep gives up all idle records but the last maxSettled. l.mu is held.
 func (l *ledger) sweep() {
 	for _, t := range l.tenants {
-		before := len(t.records)
 		for _, r := range t.records {
 			if r.state == idle && !r.wanted && l.settles-r.settled > maxSettled {
 				l.forget(r)
 			}
 		}
-		if len(t.records) < before/4 {
-			t.records = maps.Collect(maps.All(t.records)) // a map never shrinks
+		if len(t.records) < t.peak/4 { // a map never shrinks
+			t.records, t.peak = maps.Collect(maps.All(t.records)), len(t.records)
 		}
 	}
 }

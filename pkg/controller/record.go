@@ -63,7 +63,8 @@ type trouble struct {
 
 // tenant is what the keys of a namespace share. It goes with its last record.
 type tenant struct {
-	records map[string]*record // by name; under the ledger's lock
+	records map[string]*record // by name; under the ledger's lock, and so is peak
+	peak    int                // the most records since the map was made: its size
 	rings   [laneCount]ring    // under the workqueue's lock
 }
 
