@@ -41,6 +41,9 @@ func (s *session) askAt() time.Time {
 	if e.probeAfter == 0 || s.busy || s.initial || s.polling || s.inner == nil || !s.judgeAt.IsZero() || e.from == "" {
 		return time.Time{}
 	}
+	if s.suspect {
+		return s.inner.opened
+	}
 	last := s.asked
 	if e.lag == 0 { // a slow watch is asked about however much it delivers
 		for _, t := range []time.Time{s.inner.opened, s.inner.heard} {
@@ -140,7 +143,8 @@ func (s *session) ask() {
 // answered handles the answer to a question.
 func (s *session) answered(a answer) {
 	e := s.e
-	s.busy, s.asked = false, time.Now()
+	suspect := s.suspect
+	s.busy, s.suspect, s.asked = false, false, time.Now()
 	e.log().V(5).Info("Asked for a second opinion", "answer", a.kind, "resourceVersion", a.resourceVersion, "err", a.err)
 	if s.polling || s.inner == nil {
 		return
@@ -162,6 +166,8 @@ func (s *session) answered(a answer) {
 		// Either nobody is told anything, or it is the question's kind of watch alone
 		// that is not answered. A list can tell.
 		switch {
+		case suspect && e.pollInterval > 0:
+			s.poll("the WatchList before has delivered nothing, and other watches are silent too")
 		case e.auditInterval > 0:
 			s.auditSoon()
 		case e.pollInterval > 0:

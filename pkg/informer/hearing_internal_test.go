@@ -142,11 +142,24 @@ func TestR26StartWhileNoWatchWorks(t *testing.T) {
 	a.frozen, a.mute = true, true
 	hearInBubble(t, HearingConfig{}, a, func(i *heardInformer) {
 		i.within(35*time.Second, "synced", i.HasSynced)
-		i.expectState(StatePolling)
+		i.within(15*time.Second, "polling", func() bool { return i.Snapshot().State == StatePolling })
 		a.put("y")
 		i.within(16*time.Second, "a change", i.current)
 		a.with(func(a *fakeAPI) { a.frozen, a.mute = false, false })
 		i.within(35*time.Second, "streaming again", func() bool { return i.Snapshot().State == StateHearing })
+	})
+}
+
+// Of an empty kind a WatchList without its end delivers nothing. That is no reason to
+// poll while watches work.
+func TestSilentWatchListOfAnEmptyKind(t *testing.T) {
+	a := newFakeAPI()
+	a.noEnd = true
+	hearInBubble(t, HearingConfig{}, a, func(i *heardInformer) {
+		i.within(35*time.Second, "synced", i.HasSynced)
+		i.wait(20 * time.Second)
+		i.expectState(StateHearing)
+		i.expectRestarts(map[string]uint64{restartWatchList: 1})
 	})
 }
 

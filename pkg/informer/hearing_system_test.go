@@ -227,7 +227,7 @@ func systemNoWatchWorks(t *testing.T, cp *controlplane.ControlPlane) {
 func systemStartWithoutWatches(t *testing.T, cp *controlplane.ControlPlane) {
 	h := hear(t, cp, informer.HearingConfig{ProbeAfter: 2 * time.Second, PollInterval: 2 * time.Second}, allWatches)
 	waitSynced(t, h.webApps.HasSyncedChecker(), h.configMaps.HasSyncedChecker())
-	h.awaitState(5*time.Second, informer.StatePolling)
+	h.awaitState(30*time.Second, informer.StatePolling)
 	app, cm := h.write("x")
 	h.await(6*time.Second, h.webApps.Indexer(), "x", app)
 	h.await(6*time.Second, h.configMaps.Indexer(), "x", cm)

@@ -42,6 +42,7 @@ type session struct {
 	answers    chan answer
 	audits     chan auditResult
 	asked      time.Time // last answer
+	suspect    bool      // the WatchList before has delivered nothing: ask at once
 	judgeAt    time.Time // zero: nothing is open
 	doubted    time.Time // since when something is
 	graceUntil time.Time // what was opened last has until then
@@ -207,8 +208,10 @@ func (s *session) begin() {
 		s.fallBack(restartEarly, "watches are refused", s.early)
 		return
 	}
-	if e.takeSilent() && e.pollInterval > 0 {
-		s.poll("the WatchList before delivered nothing")
+	if silent := e.takeSilent(); silent && e.probeAfter > 0 {
+		s.suspect = true
+	} else if silent && e.pollInterval > 0 {
+		s.poll("the WatchList before has delivered nothing")
 		return
 	}
 	s.hearing()
