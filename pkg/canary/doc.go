@@ -62,8 +62,10 @@
 // FailAfter below two intervals is stretched: after the connection was opened anew
 // a write gets one more interval before the state is deaf.
 //
-// A watch that the API server answers with an error, 429 say, makes late and not
-// deaf, for as long as that lasts: it is no silence, and no restart mends it.
+// A watch that the API server answers with an error, 429 or an ERROR frame say, or
+// that it ends within the interval without an event, makes late and not deaf, for as
+// long as that lasts: it is no silence, and no restart mends it. So do connections
+// that something on the way cuts more often than that.
 //
 // A rewind is found only by a process that has known a higher revision, and only
 // before etcd's revision has grown past that. Where revisions are opaque it is not

@@ -35,6 +35,11 @@ type fakeServer struct {
 	frozen bool
 	// lag delays each event of a watch.
 	lag time.Duration
+	// ends: each new watch ends after endAfter, with endWith if that is not nil, before it
+	// has delivered anything.
+	ends     bool
+	endAfter time.Duration
+	endWith  *metav1.Status
 	// fail answers a verb with an error.
 	fail map[string]error
 	// before is called ahead of each write, without the lock.
@@ -56,6 +61,8 @@ type fakeWatch struct {
 	from int64
 	wake chan struct{}
 	mute bool // frozen for good
+	end  <-chan time.Time
+	with *metav1.Status
 }
 
 func (w *fakeWatch) ResultChan() <-chan watch.Event { return w.out }
@@ -80,6 +87,14 @@ func (w *fakeWatch) run() {
 			select {
 			case <-w.wake:
 			case <-w.stop:
+				return
+			case <-w.end:
+				if w.with != nil {
+					select {
+					case w.out <- watch.Event{Type: watch.Error, Object: w.with}:
+					case <-w.stop:
+					}
+				}
 				return
 			}
 			continue
@@ -214,6 +229,9 @@ func (s *fakeServer) Watch(_ context.Context, o metav1.ListOptions) (watch.Inter
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := &fakeWatch{s: s, out: make(chan watch.Event), stop: make(chan struct{}), wake: make(chan struct{}, 1), from: parse(o.ResourceVersion)}
+	if s.ends {
+		w.mute, w.end, w.with = true, time.After(s.endAfter), s.endWith
+	}
 	s.watches = append(s.watches, w)
 	go w.run()
 	return w, nil

@@ -127,7 +127,7 @@ func (c *Canary) report(ctx context.Context) {
 		logger.Error(nil, "Watches deliver nothing", "state", c.state, "message", message, "remedy", remedy, "since", c.since)
 	case Late:
 		if c.refusal != nil {
-			logger.Error(nil, "The API server refuses to list or watch the canary's Lease", "message", message, "remedy", remedy, "since", c.since)
+			logger.Error(nil, "Lists or watches of the canary's Lease are refused or cut short", "message", message, "remedy", remedy, "since", c.since)
 		} else if c.state != c.reported {
 			logger.Info("A write is late to come back by the watch", "message", message, "remedy", remedy)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func sleep(d time.Duration) {
@@ -118,6 +119,45 @@ func TestR26SilentWatches(t *testing.T) {
 		}
 		c.leave()
 	})
+}
+
+// Watches that are ended early, or with an error, on each connection: late for as
+// long as it lasts, but no restart is asked for, since none would help.
+func TestEndsAreAnswers(t *testing.T) {
+	gone := apierrors.NewResourceExpired("too old").Status()
+	for name, tc := range map[string]struct {
+		after time.Duration
+		with  *metav1.Status
+	}{
+		"ended at once":     {},
+		"ended after 1.2 s": {after: 1200 * time.Millisecond},
+		"cut after 50 s":    {after: 50 * time.Second},
+		"410 in the stream": {with: &gone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFakeServer()
+				a := s.process(t, "a")
+				a.lead()
+				sleep(90 * time.Second)
+				a.is(true, Hearing)
+				s.set(func(s *fakeServer) { s.ends, s.endAfter, s.endWith = true, tc.after, tc.with })
+				s.cut()
+				for range 30 {
+					sleep(time.Minute)
+					a.is(true, Hearing, Late)
+				}
+				a.is(true, Late)
+				if got := readAsks(s.stored()); got != 0 {
+					t.Errorf("%d restarts asked for, want none", got)
+				}
+				s.set(func(s *fakeServer) { s.ends = false })
+				sleep(3 * time.Minute)
+				a.is(true, Hearing)
+				a.leave()
+			})
+		})
+	}
 }
 
 // R44: a proxy that holds bytes back for 90 s. Late, never deaf, one reconnect.

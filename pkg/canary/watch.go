@@ -2,11 +2,13 @@ package canary
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,7 +29,8 @@ func (c *Canary) startWatching(ctx context.Context) watching {
 	n := c.watch
 	c.refusal, c.heardVersion, c.heardAt = nil, "", time.Time{}
 	c.mu.Unlock()
-	reflector := cache.NewReflectorWithOptions(&listWatch{c: c, n: n}, &coordinationv1.Lease{}, &store{c: c, n: n}, cache.ReflectorOptions{
+	var done, streams sync.WaitGroup
+	reflector := cache.NewReflectorWithOptions(&listWatch{c: c, n: n, streams: &streams}, &coordinationv1.Lease{}, &store{c: c, n: n}, cache.ReflectorOptions{
 		Name: "watch-canary",
 		// client-go's own with the default interval, and in proportion to shorter ones.
 		Backoff: &wait.Backoff{
@@ -41,19 +44,20 @@ func (c *Canary) startWatching(ctx context.Context) watching {
 		logger = logr.Discard()
 	}
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
-	var done sync.WaitGroup
 	done.Go(func() { reflector.RunWithContext(ctx) })
 	return watching{stop: func() {
 		cancel()
 		done.Wait()
+		streams.Wait()
 	}}
 }
 
 // listWatch lists and watches the one Lease, by a field selector: that is what a
 // Role which names the Lease allows.
 type listWatch struct {
-	c *Canary
-	n int
+	c       *Canary
+	n       int
+	streams *sync.WaitGroup
 }
 
 func (l *listWatch) options(o metav1.ListOptions) metav1.ListOptions {
@@ -100,7 +104,47 @@ func (l *listWatch) WatchWithContext(ctx context.Context, o metav1.ListOptions) 
 	}
 	w, err := l.c.watched.Watch(ctx, l.options(o))
 	l.c.refused(l.n, "watch", err)
-	return w, err
+	if err != nil {
+		return nil, err
+	}
+	return l.overhear(ctx, w), nil
+}
+
+// overhear passes a watch on and notes an end that is an answer: an ERROR frame, or
+// an end before any event within Interval. Neither is silence, and whoever does that
+// to each new connection does it to those of the next process as well.
+func (l *listWatch) overhear(ctx context.Context, w watch.Interface) watch.Interface {
+	events := make(chan watch.Event)
+	proxy := watch.NewProxyWatcher(events)
+	opened := time.Now()
+	l.streams.Go(func() {
+		defer close(events)
+		defer w.Stop()
+		silent := true
+		for {
+			select {
+			case <-proxy.StopChan():
+				return
+			case event, ok := <-w.ResultChan():
+				switch {
+				case ok && event.Type == watch.Error:
+					l.c.ended(l.n, fmt.Sprintf("watch the Lease: ended with an error: %v", apierrors.FromObject(event.Object)))
+				case !ok && silent && ctx.Err() == nil && time.Since(opened) < l.c.cfg.Interval:
+					l.c.ended(l.n, fmt.Sprintf("watch the Lease: ended after %s without an event", time.Since(opened).Round(time.Millisecond)))
+				}
+				if !ok {
+					return
+				}
+				silent = false
+				select {
+				case <-proxy.StopChan():
+					return
+				case events <- event:
+				}
+			}
+		}
+	})
+	return proxy
 }
 
 func (l *listWatch) List(o metav1.ListOptions) (runtime.Object, error) {
@@ -128,6 +172,22 @@ func (c *Canary) refused(n int, verb string, err error) {
 		c.refusal, c.watchAfter = f, time.Now().Add(f.retryAfter)
 	case err == nil && verb == "watch" && c.refusal != nil:
 		c.refusal, c.chanceSince = nil, time.Now()
+	}
+	c.refreshLocked(time.Now())
+	c.wake()
+}
+
+// ended notes that the API server, or whoever stands in front of it, has ended a
+// watch in a way that is an answer. The next one that is opened gets its chance.
+func (c *Canary) ended(n int, message string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.running || n != c.watch {
+		return
+	}
+	c.refusal = &failure{
+		answered: true, message: message,
+		remedy: "find what ends watches between here and the API server, such as a load balancer or a proxy, or the API server itself; restarting this process does not help",
 	}
 	c.refreshLocked(time.Now())
 	c.wake()
