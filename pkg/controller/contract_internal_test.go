@@ -348,11 +348,9 @@ func TestGarbageCollection(t *testing.T) {
 	q.ledger.mu.Lock()
 	q.ledger.sweep()
 	q.ledger.mu.Unlock()
-	for range 100 {
+	for i := 0; i < 100 && !forgotten; i++ {
 		runtime.GC()
-		if forgotten = kept.Value() == nil; forgotten {
-			break
-		}
+		forgotten = kept.Value() == nil
 	}
 	if !forgotten {
 		t.Error("a key that is done with is kept in memory")
