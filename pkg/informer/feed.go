@@ -83,7 +83,7 @@ func (t *tolerant) feed(ctx context.Context, opts metav1.ListOptions, wanted fun
 	if err != nil {
 		return "", err
 	}
-	w := &tolerantWatch{tolerant: t, informing: informing(ctx), ctx: ctx, events: make(chan watch.Event, 1)}
+	w := &tolerantWatch{tolerant: t, informing: informing(ctx), ctx: ctx, events: make(chan watch.Event, 1), fed: true}
 	m, err := t.decoder.list(ctx, body, func(i item) error {
 		var key cache.ObjectName
 		if i.bad == nil {
@@ -115,7 +115,7 @@ func (t *tolerant) gone(ctx context.Context, key cache.ObjectName, delivered mar
 		c := cached{t.quarantine, t.decoder.new}
 		return c.gone(ctx, key, delivered, resourceVersion)
 	}
-	w := &tolerantWatch{tolerant: t, informing: informing(ctx), ctx: ctx, events: make(chan watch.Event, 1)}
+	w := &tolerantWatch{tolerant: t, informing: informing(ctx), ctx: ctx, events: make(chan watch.Event, 1), fed: true}
 	_ = w.deleted(&badItem{meta: metav1.ObjectMeta{
 		Namespace: key.Namespace, Name: key.Name, UID: r.UID, ResourceVersion: resourceVersion, Generation: r.Generation,
 		DeletionTimestamp: r.DeletionTimestamp, Finalizers: r.Finalizers, OwnerReferences: r.OwnerReferences,

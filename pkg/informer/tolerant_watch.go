@@ -33,6 +33,8 @@ type tolerantWatch struct {
 	// bookmark of ours tells the Reflector nothing wrong. Not so among the events
 	// that make up an initial state.
 	ordered bool
+	// fed: what is sent is delivered later, if at all, by who feeds it.
+	fed bool
 }
 
 func (w *tolerantWatch) ResultChan() <-chan watch.Event { return w.events }
@@ -68,7 +70,7 @@ func (w *tolerantWatch) send(event watch.EventType, object runtime.Object) error
 		return context.Cause(w.ctx)
 	case w.events <- watch.Event{Type: event, Object: object}:
 	}
-	if o, ok := object.(metav1.Object); ok && w.ordered {
+	if o, ok := object.(metav1.Object); ok && w.ordered && !w.fed {
 		w.quarantine.setDelivered(o.GetResourceVersion())
 	}
 	return nil
@@ -168,7 +170,7 @@ func (w *tolerantWatch) deleted(b *badItem) error {
 // object: else the next watch would begin with what is bad once more, and at
 // last with 410. The bookmark must be of the informer's own type.
 func (w *tolerantWatch) moveOn(resourceVersion string) error {
-	if !w.ordered || resourceVersion == "" {
+	if !w.ordered || w.fed || resourceVersion == "" {
 		return nil
 	}
 	mark := w.decoder.new()
