@@ -29,8 +29,12 @@ func (s *session) ended(failure *watch.Event) {
 			s.trialFrom = ""
 		}
 		s.e.log().V(2).Info("A watch has ended that was tried while polling", "after", now.Sub(w.opened).Round(time.Millisecond), "err", err)
-	case err == nil && (!w.heard.IsZero() || now.Sub(w.opened) >= shortWatch):
-		s.over = true // watched again from where it ended
+	case (err == nil || apierrors.HasStatusCause(err, brokenWatch)) && (!w.heard.IsZero() || now.Sub(w.opened) >= shortWatch):
+		// Watched again from where it ended. A stream that breaks (HTTP/2 reset,
+		// connection lost) is handed on as an ERROR by client-go, which makes the
+		// Reflector list; nothing was lost up to there. If it broke for what comes
+		// next, then the next watch breaks at once.
+		s.over = true
 	case err != nil && apierrors.IsTooManyRequests(err):
 		s.pass(*failure) // the Reflector's own backoff
 	case s.e.brake.pass(now):

@@ -29,10 +29,11 @@ type fakeAPI struct {
 	streams  []*fakeStream
 	seen     map[string]int // requests by kind
 
-	frozen   bool          // watches that are opened from now on deliver nothing and do not end
-	delay    time.Duration // of each frame
-	endAfter time.Duration // ends each watch
-	noEnd    bool          // no bookmark ends the initial events
+	frozen   bool           // watches that are opened from now on deliver nothing and do not end
+	delay    time.Duration  // of each frame
+	endAfter time.Duration  // ends each watch
+	endWith  *metav1.Status // with this ERROR
+	noEnd    bool           // no bookmark ends the initial events
 	refuse   func(kind string) error
 	mute     bool // questions have no answer
 	down     bool // nothing is answered
@@ -266,6 +267,15 @@ func (s *fakeStream) run(pending []watch.Event, from int, life, endAfter, delay 
 			}
 		}
 		if !now.Before(end) {
+			a.mu.Lock()
+			with := a.endWith
+			a.mu.Unlock()
+			if with != nil {
+				select {
+				case <-s.ctx.Done():
+				case s.events <- watch.Event{Type: watch.Error, Object: with}:
+				}
+			}
 			return
 		}
 	}

@@ -1,11 +1,15 @@
 package informer
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // The API server's timeout does not get here: a bound of our own ends the watch. No
@@ -73,6 +77,44 @@ func TestR40BrakeOnWatchesThatEnd(t *testing.T) {
 				}
 				a.with(func(a *fakeAPI) { a.endAfter, a.frozen, a.refuse = 0, false, nil })
 				i.within(6*time.Minute, "all is well again", func() bool { return i.Snapshot().State == StateHearing && i.current() })
+			})
+		})
+	}
+}
+
+// Something on the way resets idle streams: watched again from there, without a list.
+// One that breaks at once is another matter: the Reflector is told, and lists.
+func TestStreamsThatBreak(t *testing.T) {
+	broken := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, string(brokenWatch)).
+		AsObject(errors.New("http2: client connection lost")).(*metav1.Status)
+	for name, test := range map[string]struct {
+		after time.Duration
+		lists bool
+	}{
+		"when idle": {20 * time.Second, false},
+		"at once":   {20 * time.Millisecond, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newFakeAPI()
+			a.put("x")
+			hearInBubble(t, HearingConfig{}, a, func(i *heardInformer) {
+				i.wait(time.Minute)
+				before := a.counts()
+				a.with(func(a *fakeAPI) {
+					a.endAfter, a.endWith = test.after, broken
+					for _, s := range a.streams {
+						s.cancel()
+					}
+				})
+				for range 20 {
+					i.wait(27 * time.Second)
+					a.put("x")
+					i.within(40*time.Second, "a change", i.current)
+				}
+				after := a.counts()
+				if listed := after["list"]+after["watchlist"] > before["list"]+before["watchlist"]; listed != test.lists {
+					t.Errorf("requests %v, then %v: listed %v, want %v", before, after, listed, test.lists)
+				}
 			})
 		})
 	}
