@@ -103,14 +103,17 @@
 //     of it gets here or not.
 //   - A WatchList whose initial events do not come to their end is refused, so that
 //     client-go lists (watchlist.go).
-//   - What is done about watches is spaced out by one brake an informer, from 10 s
-//     to 5 min (brake.go), and nothing is done while the API server does not answer
-//     at all.
+//   - What is done about watches is spaced out by one brake a namespace, from 10 s to
+//     5 min (brake.go), but for watches that have outlived their timeout and those that
+//     polling tries. Nothing is done while the API server does not answer at all.
 //   - If the API server was set back, as by restoring etcd from a backup, everything
 //     is listed anew from no revision; see [Informer.OnRewind].
 //
 // Revisions are compared as far as the API server says that they can be
 // (resourceversion.CompareResourceVersion), opaque ones only for being equal.
+//
+// docs/hearing.md says how soon each fault is found, what that costs, and why it is
+// built so.
 //
 // # Caveats
 //
@@ -127,8 +130,8 @@
 // of a relist.
 //
 // While the API server cannot decode a stored object, watches that were open before
-// stay open and silent. Without Hearing nothing tells that from a kind that nobody
-// changes until the server ends them.
+// stay open and silent. No state tells that from a kind that nobody changes until the
+// server ends them; with Hearing audits fail meanwhile, which is logged at V(2).
 //
 // What Tolerant lists does not show in client-go's request latency metric, as no
 // watch does; it does in its request count.
@@ -139,8 +142,19 @@
 // Having synced is not being up to date: HasSynced stays true on a watch that has
 // gone silent. Ask Snapshot().State. With the standard settings a change that the
 // watch does not bring is in the copy within 45 s of its being made if another watch
-// does, and within 70 s if none does; after that polling is as old as PollInterval.
-// Without Hearing the state says hearing whatever the watch does.
+// does, and within 70 s if none does (above 8,000 objects later, since audits out of
+// turn keep to 200 objects a second); after that polling is as old as PollInterval, or
+// 15 s for each 5,000 objects. Without Hearing the state says hearing whatever the watch
+// does.
+//
+// With Hearing a ListerWatcher has to list and watch every object of its namespace.
+// Audits and questions are about them all: what a selector of its own leaves out would
+// count as missing, and the watch be taken for deaf again and again.
+//
+// With Hearing the Reflector is given its watch after 5 s, answered or not. An error that
+// takes longer than that shows in no state: with an API server in a black hole the state
+// stays hearing, and Snapshot().LastHeard ages. Nor do audits and rounds of polling that
+// fail, which are logged at V(2).
 //
 // An event that a watch leaves out although it delivers later ones is found by the
 // second audit after it, so within 11 min.
