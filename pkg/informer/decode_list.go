@@ -47,6 +47,9 @@ func (d *decoder) list(ctx context.Context, body io.ReadCloser, yield func(item)
 		// To the typed client {} is an empty list, from which it follows that
 		// every object is gone. Nobody said so.
 		return metav1.ListMeta{}, fmt.Errorf("%w: neither a kind nor items", errMalformed)
+	case !seen && e.ResourceVersion == "":
+		// A discovery document: it is called a list, and client-go sees no objects.
+		return metav1.ListMeta{}, fmt.Errorf("%w: a %.64q without items and resource version", errMalformed, e.Kind)
 	}
 	return e.ListMeta, nil
 }

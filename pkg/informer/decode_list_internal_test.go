@@ -79,6 +79,7 @@ func TestList(t *testing.T) {
 		"ItemsObject":     {reason: "not a list", body: `{"items":{}}`, err: "items are"},
 		"Nothing":         {reason: "0 bytes are no list", body: ``, err: "unexpected EOF"},
 		"EmptyObject":     {reason: "the typed client sees an empty list, which would delete everything", body: `{}`, err: "neither a kind nor items"},
+		"Discovery":       {reason: "client-go sees an empty list, which would delete everything", body: `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"test.steadwatch.dev/v1","resources":[]}`, err: "without items and resource version"},
 		"Null":            {reason: "as above", body: `null`, err: "expected"},
 		"Table":           {reason: "another kind", body: `{"kind":"Table","rows":[]}`, err: `"Table" came`},
 		"HTML":            {reason: "a proxy's page", body: "<html><body>502</body></html>", err: `"<`},
