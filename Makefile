@@ -20,10 +20,10 @@ test: ## all tests, on a real API server (built first: about 15 minutes once)
 
 .PHONY: test-long
 test-long: ## the full lengths of what the tests shorten, an hour or so
-	STEADWATCH_LONG=1 hack/test.sh -timeout 90m ./cmd/controller ./hack/system ./pkg/controller/webapp ./pkg/controller/undecodable
+	STEADWATCH_LONG=1 hack/test.sh -timeout 90m ./cmd/controller ./hack/system ./pkg/controller ./pkg/controller/webapp ./pkg/controller/undecodable
 
 .PHONY: bench
-bench: ## what docs/measurements.md shows: 5,000 WebApps from nothing
+bench: ## what docs/measurements.md and docs/queue.md show: decoding, initial sync, queue, 5,000 WebApps
 	hack/bench.sh
 
 .PHONY: faults

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the queue costs beside client-go's: Add, Get and Done of a key, in one run,
 # compared by benchstat. Arguments go to go test: hack/bench-queue.sh -count 10
-# Give it an idle machine, or read cpu-s/op, which others disturb least.
+# Give it an idle machine, or read cpu-ns/key, which others disturb least.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 results=$(mktemp)

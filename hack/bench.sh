@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The measurements that docs/measurements.md keeps: decoding a list, the initial sync
-# of 50,000 objects, and 5,000 WebApps from nothing, under default flags and without a
-# limit that matters. About half an hour on 2 idle cores. Progress goes to the
+# The measurements that docs/measurements.md and docs/queue.md keep: decoding a list,
+# the initial sync of 50,000 objects, the queue beside client-go's, and 5,000 WebApps
+# from nothing, under default flags and without a limit that matters. About an hour on
+# 2 idle cores. Progress goes to the
 # terminal, results to stdout; arguments go to the last two.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -12,6 +13,8 @@ go test ./pkg/informer -run '^$' -bench 'ListDecode$' -benchmem -cpu 1,2 -count 
 go test ./pkg/informer -run '^$' -bench ListDecodeByTurns -cpu 1,2 -count 3 -benchtime 20x
 echo
 go run ./hack/syncbench -n 50000
+echo
+hack/bench-queue.sh
 echo
 go run ./hack/scale -n 5000 "$@"
 echo
