@@ -129,7 +129,7 @@ func (w *world) start(o options) *process {
 			}
 			return controller.Verdict{}
 		},
-		Observe: func(c controller.Class, _ time.Duration) {
+		Observe: func(c controller.Class, _, _ time.Duration) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.passes[c]++
