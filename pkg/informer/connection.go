@@ -2,6 +2,7 @@ package informer
 
 import (
 	"net"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -31,6 +32,9 @@ const (
 type Connection struct {
 	config *rest.Config
 	dialer *connrotation.Dialer
+
+	mu     sync.Mutex
+	closed time.Time
 }
 
 // NewConnection copies config and gives the copy a dialer of its own, which
@@ -53,7 +57,20 @@ func (c *Connection) Config() *rest.Config { return rest.CopyConfig(c.config) }
 // Close cuts every connection there is, with the requests that run over them.
 // The next request dials anew. A nil Connection has none.
 func (c *Connection) Close() {
-	if c != nil {
+	c.renew(0)
+}
+
+// renew is Close unless that was less than age ago. The namespaces of an Informer
+// share its connections: those that poll would else end each other's watches before
+// these can show that they work.
+func (c *Connection) renew(age time.Duration) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); now.Sub(c.closed) >= age {
+		c.closed = now
 		c.dialer.CloseAll()
 	}
 }

@@ -86,6 +86,7 @@ type ear struct {
 	rewoundAt time.Time
 	auditAt   time.Time
 	auditedAt time.Time
+	polledTo  string // everything up to here was delivered by polling
 
 	polled atomic.Bool // since the last list, so that events may come a second time
 

@@ -54,6 +54,7 @@ func (s *session) poll(reason string) {
 	s.slow, e.lag = false, 0
 	s.polling, s.pollAt, s.trialFrom = true, time.Now(), ""
 	s.seenAt = map[cache.ObjectName]seen{}
+	e.polledTo = ""
 	message := reason
 	if every := s.pollEvery(); every > e.pollInterval {
 		message = fmt.Sprintf("%s; for %d objects every %s", reason, e.record.len(), every.Round(time.Second))
@@ -99,7 +100,8 @@ func (s *session) deliver(f fetched) {
 	s.busy = false
 	e := s.e
 	if !s.polling {
-		return // a watch was faster; what it has not brought is still open
+		s.again() // a watch was faster; what it has not brought is still open
+		return
 	}
 	e.polled.Store(true)
 	for _, event := range f.events {
@@ -131,6 +133,7 @@ func (s *session) deliver(f fetched) {
 		return
 	}
 	e.arrived(revision)
+	e.polledTo = revision
 	s.l.heard(revision)
 	s.endRound()
 }
@@ -157,7 +160,7 @@ func (s *session) endRound() {
 	}
 	s.e.restarted(restartPolling)
 	s.drop()
-	s.e.connection.Close()
+	s.e.connection.renew(life)
 	s.openNext(cmp.Or(s.trialFrom, s.e.from), int64(life.Seconds()))
 }
 
@@ -201,6 +204,13 @@ func (e *ear) superseded(event watch.Event, o metav1.Object) bool {
 		return below(o.GetResourceVersion(), got.resourceVersion)
 	}
 	return atLeast(got.resourceVersion, o.GetResourceVersion())
+}
+
+// bygone reports whether event is part of how that came to be which polling has
+// delivered as a whole. An object that is gone would else be back for as long as it
+// takes the watch to tell that again.
+func (e *ear) bygone(event watch.Event, o metav1.Object) bool {
+	return event.Type != watch.Bookmark && atLeast(e.polledTo, o.GetResourceVersion())
 }
 
 // fetch gets what was not delivered, as the events that should have come.

@@ -311,10 +311,14 @@ func (s *session) frame(event watch.Event) {
 		s.initialEvent(event, o, before, now)
 		return
 	}
-	if before.IsZero() && s.polling {
+	switch {
+	case !before.IsZero():
+	case s.polling:
 		s.heardAgain(event, o, now)
+	case s.judgeAt.IsZero():
+		s.hearing() // one that was opened when the brake allowed
 	}
-	if s.e.polled.Load() && s.e.superseded(event, o) {
+	if s.e.polled.Load() && (s.e.superseded(event, o) || s.e.bygone(event, o)) {
 		rv := o.GetResourceVersion()
 		if below(rv, s.e.from) {
 			rv = s.e.from
@@ -363,6 +367,13 @@ func (s *session) fail(err error) {
 	s.l.saw(event, s.initial)
 	s.send(event)
 	s.over = true
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 func earlier(a, b time.Time) time.Time {
