@@ -35,22 +35,28 @@ type auditResult struct {
 	polled bool // asked for by polling
 }
 
-// askAt is when to ask next, zero for not now.
+// askAt is when to ask next, zero for not now. A watch that is not so much as
+// answered is silent too.
 func (s *session) askAt() time.Time {
 	e := s.e
-	if e.probeAfter == 0 || s.busy || s.initial || s.polling || s.inner == nil || !s.judgeAt.IsZero() || e.from == "" {
+	if e.probeAfter == 0 || s.busy || s.initial || s.polling || !s.judgeAt.IsZero() || e.from == "" {
+		return time.Time{}
+	}
+	var began, heard time.Time
+	switch {
+	case s.inner != nil:
+		began, heard = s.inner.opened, s.inner.heard
+	case s.opening != nil:
+		began = s.opening.began
+	default:
 		return time.Time{}
 	}
 	if s.suspect {
-		return s.inner.opened
+		return began
 	}
 	last := s.asked
 	if e.lag == 0 { // a slow watch is asked about however much it delivers
-		for _, t := range []time.Time{s.inner.opened, s.inner.heard} {
-			if t.After(last) {
-				last = t
-			}
-		}
+		last = later(last, later(began, heard))
 	}
 	return last.Add(e.probeAfter)
 }
@@ -88,11 +94,8 @@ func (s *session) untilNext() time.Duration {
 
 // judgeTime waits for a watch that is being opened.
 func (s *session) judgeTime() time.Time {
-	if s.opening != nil {
-		if s.judgeAt.IsZero() {
-			return time.Time{}
-		}
-		return s.opening.began.Add(s.e.grace() + openPatience)
+	if s.opening != nil && !s.judgeAt.IsZero() {
+		return later(s.judgeAt, s.opening.began.Add(s.e.grace()+openPatience))
 	}
 	return s.judgeAt
 }
@@ -124,7 +127,11 @@ func (s *session) tick(now time.Time) {
 // outlived replaces a watch that the API server should have ended: its end has not
 // got here, nor would anything else.
 func (s *session) outlived() {
-	if s.polling {
+	switch {
+	case s.initial:
+		s.refuseWatchList()
+		return
+	case s.polling:
 		s.drop()
 		return
 	}
@@ -146,7 +153,7 @@ func (s *session) answered(a answer) {
 	suspect := s.suspect
 	s.busy, s.suspect, s.asked = false, false, time.Now()
 	e.log().V(5).Info("Asked for a second opinion", "answer", a.kind, "resourceVersion", a.resourceVersion, "err", a.err)
-	if s.polling || s.inner == nil {
+	if s.polling || s.inner == nil && s.opening == nil {
 		return
 	}
 	if a.rewound {
@@ -280,7 +287,9 @@ func (s *session) reopen(reason string) {
 	s.e.restarted(reason)
 	s.drop()
 	s.e.connection.Close()
-	s.reopened = time.Now()
+	if s.retryAt = (time.Time{}); !s.doubted.IsZero() {
+		s.reopened = time.Now()
+	}
 	s.openNext(s.e.from, watchSeconds())
 }
 
@@ -289,6 +298,9 @@ func (s *session) reopen(reason string) {
 func (s *session) rewind() {
 	e := s.e
 	if time.Since(e.rewoundAt) < rewindPause {
+		if s.polling {
+			s.pollAt = time.Now().Add(s.pollEvery())
+		}
 		return
 	}
 	e.rewoundAt = time.Now()

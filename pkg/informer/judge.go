@@ -19,7 +19,7 @@ func (s *session) judge(now time.Time, measured bool) {
 	}
 	if s.opening != nil { // and not in time
 		s.drop()
-		s.poll("a new watch is not answered")
+		s.giveUp("a new watch is not answered", false)
 		return
 	}
 	if now.Before(s.graceUntil) {
@@ -38,7 +38,7 @@ func (s *session) judge(now time.Time, measured bool) {
 	flowing := s.inner != nil && s.inner.heard.After(since)
 	switch {
 	case first.passed:
-		s.giveUp("the watch has left out what nothing brings any more: " + what)
+		s.giveUp("the watch has left out what nothing brings any more: "+what, true)
 	case flowing && !s.slow && e.brake.pass(now):
 		s.slow = true
 		e.enter(StateDelayed, what)
@@ -50,23 +50,30 @@ func (s *session) judge(now time.Time, measured bool) {
 		s.reopen(restartDeaf)
 		s.judgeAt = now.Add(grace)
 	default:
-		s.giveUp(what)
+		s.giveUp(what, false)
 	}
 }
 
-// giveUp is for what no watch brings.
-func (s *session) giveUp(what string) {
+// giveUp is for what no watch brings: polling, or if that is off another try when the
+// brake allows. What a watch has passed no other one brings that starts from where it
+// has got to, only a list.
+func (s *session) giveUp(what string, passed bool) {
 	e := s.e
 	switch {
 	case e.pollInterval > 0:
 		s.poll(what)
-	case e.brake.pass(time.Now()):
+	case !e.brake.pass(time.Now()):
+		e.enter(StateDeaf, what)
+		s.judgeAt = e.brake.until
+	case passed:
+		e.enter(StateDeaf, what)
+		e.restarted(restartDeaf)
+		s.drop()
+		s.fail(errLeftOut)
+	default:
 		e.enter(StateDeaf, what)
 		s.reopen(restartDeaf)
 		s.judgeAt = time.Now().Add(e.grace())
-	default:
-		e.enter(StateDeaf, what)
-		s.judgeAt = e.brake.until
 	}
 }
 
@@ -79,6 +86,9 @@ func (s *session) settled(now time.Time, measured bool) {
 	}
 	took := now.Sub(since)
 	s.doubted, s.judgeAt, s.graceUntil, s.reopened = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+	if s.inner == nil && s.opening == nil {
+		s.retryAt = later(now, e.brake.until) // which nobody would do now
+	}
 	most := e.patience() + 2*settlePause
 	if e.lag > 0 {
 		// A question is answered with the oldest event that is missing, which may be

@@ -31,11 +31,18 @@ var errWatchList = errors.New("WatchLists do not come to their end here, listing
 // errNotAnswered is for a watch that the API server has not so much as accepted.
 var errNotAnswered = errors.New("the API server does not answer")
 
-// errRewound ends a watch whose revisions are of another history.
-var errRewound = &apierrors.StatusError{ErrStatus: metav1.Status{
-	Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired,
-	Message: "the API server was set back to an older revision",
-}}
+// errRewound ends a watch whose revisions are of another history, errLeftOut one that
+// does not bring what it has passed. Both make the Reflector list.
+var (
+	errRewound = expire("the API server was set back to an older revision")
+	errLeftOut = expire("the watch has left out an event")
+)
+
+func expire(message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired, Message: message,
+	}}
+}
 
 // refuseWatchLists returns an error while this resource is to be listed.
 func (e *ear) refuseWatchLists() error {
@@ -108,6 +115,8 @@ func (s *session) refuseWatchList() {
 	switch {
 	case silent:
 		reason = "it has delivered nothing"
+	case !s.inner.ends.IsZero() && !time.Now().Before(s.inner.ends):
+		reason = "it has outlived its timeout"
 	case !s.notAdded.IsZero():
 		reason = "changes come without the bookmark that ends the initial events"
 	}
