@@ -138,6 +138,11 @@ func TestAuditCompares(t *testing.T) {
 			delivered: held{"b": at("2", "y")}, heard: "h", holds: held{"b": at("2", "Y")}, revision: "i",
 			during: func(r *record) { r.see(watch.Modified, metaOf("b", at("2", "Z"))) },
 		},
+		"opaque and set aside": {
+			reason:    "nobody notes when",
+			delivered: held{"a": at("1", "x")}, heard: "h", aside: held{"a": at("1", "y"), "b": at("2", "y")},
+			holds: held{"a": at("1", "Y")}, revision: "i",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := newQuarantine(widgets, nil, nil)
@@ -245,6 +250,30 @@ func TestRecord(t *testing.T) {
 	r.see(watch.Deleted, metaOf("b", at("2", "21")))
 	if _, ok := r.get(b); ok || r.heard() != "21" {
 		t.Errorf("heard %s", r.heard())
+	}
+}
+
+// What was deleted while the API server listed, and delivered as that, is missing and
+// passed: no reason to do anything unless the next audit finds it again.
+func TestLedgerDoubtsOnce(t *testing.T) {
+	r := held{"a": at("1", "8")}.record(nil, "9")
+	l := newLedger(r)
+	a := auditOf{
+		listing: held{"a": at("1", "8")}.listing("20"),
+		during:  func() { r.see(watch.Deleted, metaOf("a", at("1", "21"))) },
+	}
+	got, err := l.audit(t.Context(), a)
+	if err != nil || len(got.differences) != 1 || !got.differences[0].passed {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if all, next := l.overdue(0); len(all) > 0 || !next.IsZero() {
+		t.Errorf("after one audit: %+v", all)
+	}
+	if _, err := l.audit(t.Context(), auditOf{listing: held{}.listing("30")}); err != nil {
+		t.Fatal(err)
+	}
+	if all, _ := l.overdue(0); len(all) > 0 {
+		t.Errorf("after another audit: %+v", all)
 	}
 }
 

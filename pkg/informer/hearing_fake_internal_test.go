@@ -186,6 +186,9 @@ func (a *fakeAPI) WatchWithContext(ctx context.Context, opts metav1.ListOptions)
 	var initial []watch.Event
 	from := a.number(opts.ResourceVersion)
 	if kind == "watchlist" {
+		if from > a.revision {
+			return nil, apierrors.NewTimeoutError("Too large resource version", 1)
+		}
 		for _, cm := range a.objects {
 			initial = append(initial, watch.Event{Type: watch.Added, Object: cm})
 		}

@@ -136,6 +136,7 @@ func TestR34Rewind(t *testing.T) {
 					a.put(fmt.Sprintf("new%d", n%5))
 				}
 				i.within(time.Second, "all of it", i.current)
+				before := a.counts()
 				a.with(func(a *fakeAPI) {
 					for name, cm := range a.objects {
 						if a.number(cm.ResourceVersion) > kept {
@@ -152,6 +153,9 @@ func TestR34Rewind(t *testing.T) {
 					i.parts[0].listWatch.ear.hearing.AuditNow("the canary")
 				}
 				i.within(6*time.Minute, "what etcd has now", i.current)
+				if after := a.counts(); after["list"] != before["list"] || after["watchlist"] != before["watchlist"]+1 {
+					t.Errorf("requests %v, then %v", before, after)
+				}
 				if told != 1 {
 					t.Errorf("told of %d rewinds", told)
 				}
