@@ -124,6 +124,24 @@ func (b *book) delays(v viewer, from, to time.Time) delays {
 	return d
 }
 
+// longest is the longest wait of a change that was on its way within a span of time.
+func (b *book) longest(v viewer, from, to time.Time) time.Duration {
+	now := time.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var longest time.Duration
+	for _, c := range b.changes {
+		seen := c.seen[v]
+		if seen.IsZero() {
+			seen = now
+		}
+		if c.at.Before(to) && seen.After(from) {
+			longest = max(longest, seen.Sub(c.at))
+		}
+	}
+	return longest
+}
+
 // prompt is how long after since the first change was written from which on all that
 // follow were seen within limit. ok is false if there is none.
 func (b *book) prompt(v viewer, since time.Time, limit time.Duration) (after time.Duration, ok bool) {

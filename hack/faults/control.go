@@ -48,7 +48,8 @@ func (l *lab) endControl() *result {
 	return t.result
 }
 
-// slack is the longest that a change without a fault waited in a span of time.
+// slack is the longest that a change without a fault waited whose wait falls into a span
+// of time.
 func (l *lab) slack(from, to time.Time) time.Duration {
-	return l.control.book.delays(product, from, to).max
+	return l.control.book.longest(product, from, to)
 }

@@ -27,7 +27,9 @@ func TestMain(m *testing.M) {
 
 // tested are the scenarios that run with the tests, shortened.
 var tested = []string{
-	"bookmarks-stripped", "410-once", "throttled", "refused", "black-hole", "rolling-restart", "busy", "lives",
+	"all-watches-dead", "etcd-restored", "rolling-restart", // The longest first.
+	"initial-end-stripped-start", "buffered", "one-watch-frozen", "half-dead-connection", "opaque-versions",
+	"eof-at-once", "410-always", "410-once", "throttled", "refused", "busy", "lease-forbidden", "lives",
 }
 
 func TestFaults(t *testing.T) {

@@ -125,6 +125,7 @@ func run(ctx context.Context, scenarios []*scenario, short bool, file string) (h
 	var mu sync.Mutex
 	for k, s := range scenarios {
 		running.Go(func() {
+			sleep(ctx, time.Duration(k)*time.Second) // in this order: the longest first
 			r, err := l.run(ctx, s)
 			mu.Lock()
 			defer mu.Unlock()

@@ -42,11 +42,11 @@ type lab struct {
 
 func newLab(ctx context.Context, root string, short, build bool, out io.Writer) (_ *lab, err error) {
 	// With the intervals of production most of them only wait.
-	running := 64
+	running, alone := 64, 1
 	if short {
-		running = 8
+		running, alone = 8, 2
 	}
-	l := &lab{root: root, out: out, build: build, running: make(chan struct{}, running), alone: make(chan struct{}, 2), starting: make(chan struct{}, 2)}
+	l := &lab{root: root, out: out, build: build, running: make(chan struct{}, running), alone: make(chan struct{}, alone), starting: make(chan struct{}, 2)}
 	if l.settings, err = newSettings(root, short); err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ func quietScenarios() []*scenario {
 			}),
 		},
 		{
-			name: "quiet-50000", fault: "none: 20 min without a change, 50,000 ConfigMaps", alone: true,
+			name: "quiet-50000", fault: "none: 20 min without a change, 50,000 ConfigMaps",
 			run: func(ctx context.Context, t *trial) error {
 				n := 50_000
 				if t.lab.short {
@@ -116,7 +116,7 @@ func configMap(k int) string { return fmt.Sprintf("config-%d", k) }
 
 func (t *trial) configMaps(ctx context.Context, n int) error {
 	var group errgroup.Group
-	group.SetLimit(8)
+	group.SetLimit(4) // leaves others room to work
 	for k := range n {
 		group.Go(func() error {
 			_, err := t.plane.kube.CoreV1().ConfigMaps(t.work).Create(ctx, &corev1.ConfigMap{

@@ -28,7 +28,7 @@ type scenario struct {
 
 // catalogue is every scenario, those that take longest first.
 func catalogue() []*scenario {
-	return slices.Concat(quietScenarios(), watchScenarios(), serverScenarios(), canaryScenarios())
+	return slices.Concat(canaryScenarios(), quietScenarios(), watchScenarios(), serverScenarios())
 }
 
 // under runs a rule for a while, on a product that works.

@@ -172,7 +172,7 @@ func restored(restart bool) func(context.Context, *trial) error {
 		}
 		t.result.note("from revision %d to %d", before, after)
 		t.writer.pause(false)
-		if err := t.during(ctx, t.lab.of(10*time.Minute, 60*time.Second)); err != nil {
+		if err := t.during(ctx, t.lab.of(5*time.Minute, 60*time.Second)); err != nil {
 			return err
 		}
 		t.lift()

@@ -26,8 +26,8 @@ type settings struct {
 	// tick is the time between two changes, look the time between two looks at the
 	// controller's own view.
 	tick, look time.Duration
-	// recovery is how long changes go on after the fault, and patience how long
-	// the last of them may then take before it counts as lost.
+	// recovery is for how long at least changes go on after the fault, and patience
+	// how long the last of them may then take before it counts as lost.
 	recovery, patience time.Duration
 
 	liveness probe
@@ -49,12 +49,12 @@ func newSettings(root string, short bool) (settings, error) {
 	s := settings{
 		short: short, probeAfter: 30 * time.Second, auditInterval: 5 * time.Minute, pollInterval: 15 * time.Second,
 		canaryInterval: time.Minute, canaryFailAfter: 5 * time.Minute,
-		tick: 2 * time.Second, look: time.Second, recovery: 90 * time.Second, patience: 2 * time.Minute, liveness: liveness,
+		tick: 4 * time.Second, look: 2 * time.Second, recovery: 90 * time.Second, patience: 2 * time.Minute, liveness: liveness,
 	}
 	if short {
 		s.probeAfter, s.auditInterval, s.pollInterval = 3*time.Second, 20*time.Second, 3*time.Second
 		s.canaryInterval, s.canaryFailAfter = 4*time.Second, 16*time.Second
-		s.tick, s.look, s.recovery, s.patience = time.Second, 250*time.Millisecond, 15*time.Second, time.Minute
+		s.tick, s.look, s.recovery, s.patience = time.Second, 250*time.Millisecond, 5*time.Second, time.Minute
 		s.liveness.delay, s.liveness.period = time.Second, time.Second
 		s.liveness.backoff, s.liveness.maxBackoff = time.Second, 10*time.Second
 	}
@@ -113,8 +113,9 @@ func (s settings) found() time.Duration {
 func (s settings) polled() time.Duration    { return s.of(2*time.Minute, s.found()+2*s.pollInterval) }
 func (s settings) polledAge() time.Duration { return s.pollInterval + 5*time.Second }
 
-// back is how soon all has to be streaming again after a fault.
-func (s settings) back() time.Duration { return s.of(time.Minute, 15*time.Second) }
+// back is how soon all has to be streaming again after a fault. client-go's waits
+// between two attempts to connect, up to a minute, are not shortened.
+func (s settings) back() time.Duration { return time.Minute }
 
 // flags are the ones that the controller at hand has: one from before it could hear
 // is shown as it was.

@@ -81,6 +81,7 @@ type trial struct {
 	result   *result
 	// plainSynced is of the informer beside the product; nil: there is none.
 	plainSynced func() bool
+	every       time.Duration // between changes
 	// witnessed replaces the direct watches by which it is measured what the product
 	// has done.
 	witnessed func(context.Context)
@@ -132,12 +133,11 @@ func (t *trial) prepare(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	every := o.every
-	if every == 0 {
-		every = t.lab.tick
+	if t.every = o.every; t.every == 0 {
+		t.every = t.lab.tick
 	}
-	if every > 0 {
-		t.background(func(ctx context.Context) { t.writer.run(ctx, every) })
+	if t.every > 0 {
+		t.background(func(ctx context.Context) { t.writer.run(ctx, t.every) })
 	}
 	// A watch younger than a second is a story of its own, and so is a leader that has
 	// not yet seen its canary.
@@ -170,7 +170,8 @@ func (t *trial) during(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// finish goes on with changes for a while, then counts what was never acted on.
+// finish goes on with changes until they are acted on promptly again, then counts what
+// was never acted on.
 func (t *trial) finish(ctx context.Context) error {
 	if t.result.lifted.IsZero() {
 		t.lift()
@@ -178,6 +179,11 @@ func (t *trial) finish(ctx context.Context) error {
 	if err := t.during(ctx, t.lab.recovery); err != nil {
 		return err
 	}
+	_ = t.await(ctx, 2*t.lab.back(), "changes to be acted on promptly", func() bool {
+		now := time.Now()
+		after, ok := t.book.prompt(product, t.result.lifted, promptly+t.lab.slack(t.result.lifted, now))
+		return ok && now.Sub(t.result.lifted.Add(after)) > 4*t.every
+	})
 	t.writer.pause(true)
 	err := t.await(ctx, t.lab.patience, "the last changes", func() bool { return t.book.unseen(product) == 0 })
 	if ctx.Err() != nil {
@@ -232,6 +238,9 @@ func (l *lab) run(ctx context.Context, s *scenario) (*result, error) {
 	t.writer = &writer{i: i, book: t.book}
 	if err := s.run(ctx, t); err != nil {
 		for _, r := range i.replicas {
+			if ctx.Err() != nil {
+				break // by whoever started this; there is nothing to explain
+			}
 			err = errors.Join(err, fmt.Errorf("log of %s:\n%s", r.name, r.log()))
 		}
 		return nil, fmt.Errorf("%s: %w", s.name, err)

@@ -104,12 +104,13 @@ func (w *writer) step(ctx context.Context) error {
 	switch turn := w.turn % 10; {
 	case turn == 3 && w.visitor == "" && !w.steadyOnly:
 		name := fmt.Sprintf("visitor-%d", w.turn)
-		if err = w.create(ctx, name); err == nil {
-			w.visitor = name
+		// One whose answer was lost is there all the same.
+		if err = w.create(ctx, name); err == nil || apierrors.IsAlreadyExists(err) {
+			w.visitor, err = name, nil
 		}
 	case turn == 8 && w.visitor != "":
 		if err = w.remove(ctx, w.visitor); err == nil || apierrors.IsNotFound(err) {
-			w.visitor = ""
+			w.visitor, err = "", nil
 		}
 	default:
 		err = w.change(ctx, steady(w.turn))
