@@ -293,14 +293,14 @@ func discard(w watch.Interface) {
 // frame hands an event on.
 func (s *session) frame(event watch.Event) {
 	now := time.Now()
+	if event.Type == watch.Error {
+		s.ended(&event) // which nothing was heard by
+		return
+	}
 	before := s.inner.heard
 	s.inner.heard = now
 	if now.Sub(s.inner.opened) >= healthyStream {
 		s.e.brake.reset()
-	}
-	if event.Type == watch.Error {
-		s.ended(&event)
-		return
 	}
 	o, ok := event.Object.(metav1.Object)
 	if !ok {

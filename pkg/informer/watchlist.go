@@ -144,6 +144,8 @@ func (s *session) initialEvent(event watch.Event, o metav1.Object, before, now t
 		return
 	}
 	s.initial = false
+	// The watch begins here. One that ends at once, each time, has delivered nothing.
+	s.inner.opened, s.inner.heard = now, time.Time{}
 	s.fill.commit(o.GetResourceVersion())
 	s.e.from = o.GetResourceVersion()
 	s.e.polled.Store(false)
