@@ -37,7 +37,7 @@ func TestFrozenHook(t *testing.T) {
 			return controller.Result{After: time.Minute, Reason: "draining"}, io.EOF
 		}, controller.ClassRetry, "spec.timeout", "EOF", 90 * time.Millisecond, 110 * time.Millisecond, 1},
 		"refused": {"with the floor of its class", func(context.Context) (controller.Result, error) { return controller.Result{}, invalid },
-			controller.ClassInvalid, "spec.timeout", invalid.Error(), 5 * time.Minute, 330 * time.Second, 1},
+			controller.ClassInvalid, "spec.timeout", invalid.Error(), 270 * time.Second, 297 * time.Second, 1},
 		"panic": {"contained", func(context.Context) (controller.Result, error) { panic("boom") },
 			controller.ClassPanic, "spec.timeout", "panic: boom", 90 * time.Millisecond, 110 * time.Millisecond, 1},
 		"deadline": {"ended by the reconcile timeout", func(ctx context.Context) (controller.Result, error) {
