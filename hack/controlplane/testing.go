@@ -3,7 +3,10 @@ package controlplane
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -47,6 +50,28 @@ func (c *ControlPlane) endOfTest(t testing.TB) {
 		t.Errorf("the control plane broke: %v", err)
 	}
 	c.Stop()
+}
+
+// Shell returns what runs a command as a person would who pastes it into a shell on
+// this control plane: kubectl is the one built with it, whatever the machine has, and
+// has the credentials of Config. Without that kubectl it skips the test, or fails it
+// under CI=true. What is returned may be called concurrently until the test ends.
+func (c *ControlPlane) Shell(t testing.TB) func(command string) (output string, err error) {
+	t.Helper()
+	kubectl := c.Binary("kubectl")
+	if kubectl == "" { // not Full, but what is there is there
+		found, err := findBinaries(t.Context(), true, false, io.Discard)
+		orSkip(t, err)
+		kubectl = found.path("kubectl")
+	}
+	env := append(os.Environ(), "KUBECONFIG="+c.KubeconfigFile(),
+		"PATH="+filepath.Dir(kubectl)+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	return func(command string) (string, error) {
+		sh := exec.CommandContext(t.Context(), "sh", "-c", command)
+		sh.Env = env
+		out, err := sh.CombinedOutput()
+		return string(out), err
+	}
 }
 
 // Eventually polls f until it is done, and fails the test with the last state that f

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -287,13 +286,7 @@ func TestSystemTerms(t *testing.T) {
 func TestSystemRemedies(t *testing.T) {
 	t.Parallel()
 	cp := plane.ForTest(t)
-	kubectl := cp.Binary("kubectl")
-	if kubectl == "" {
-		kubectl, _ = exec.LookPath("kubectl")
-	}
-	if kubectl == "" {
-		t.Skip("no kubectl")
-	}
+	sh := cp.Shell(t)
 	namespace := cp.Namespace(t)
 	cfg, err := cp.ConfigFor("somebody")
 	if err != nil {
@@ -306,8 +299,7 @@ func TestSystemRemedies(t *testing.T) {
 		if paste == "" {
 			t.Fatalf("no remedy: %s", r)
 		}
-		cmd := exec.CommandContext(t.Context(), "sh", "-c", strings.ReplaceAll(paste, "kubectl ", kubectl+" --kubeconfig="+cp.KubeconfigFile()+" "))
-		if out, err := cmd.CombinedOutput(); err != nil {
+		if out, err := sh(paste); err != nil {
 			t.Fatalf("%s: %v\n%s", paste, err, out)
 		}
 		controlplane.Eventually(t, patience, "another state", func() (bool, string) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -53,12 +51,7 @@ func TestSystemFixesArePasted(t *testing.T) {
 	if err := cp.Apply(t.Context(), []byte(gadgetCRD)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := exec.LookPath("kubectl"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip("skipped: no kubectl")
-	}
+	sh := cp.Shell(t)
 	client := gadgetClientFor(t, cp.Config())
 	i, err := New(Config[*gadget]{Resource: gadgetResource, ListerWatcher: Tolerant(client)})
 	if err != nil {
@@ -148,9 +141,7 @@ func TestSystemFixesArePasted(t *testing.T) {
 		pasting.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			sh := exec.CommandContext(t.Context(), "sh", "-c", fillIn(strings.Join(record.Fix, " && ")))
-			sh.Env = append(os.Environ(), "KUBECONFIG="+cp.KubeconfigFile())
-			out, err := sh.CombinedOutput()
+			out, err := sh(fillIn(strings.Join(record.Fix, " && ")))
 			mu.Lock()
 			defer mu.Unlock()
 			pasted += len(record.Fix)

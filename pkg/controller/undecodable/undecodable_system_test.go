@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -93,9 +92,6 @@ func (w *world) paste(command, value string) {
 		w.Fatalf("placeholders %q in %s", got, command)
 	}
 	command = placeholder.ReplaceAllLiteralString(command, value)
-	if !kubectl(w.T) {
-		w.Skip("skipped from here on: no kubectl")
-	}
 	w.sh(command)
 }
 
@@ -109,9 +105,6 @@ func (w *world) guide(name, message string) {
 	}
 	if shown := strings.ReplaceAll(message, "-n "+w.namespace+" ", "-n shop "); !strings.Contains(string(guide), shown+"\n") {
 		w.Errorf("docs/undecodable.md does not show this message:\n%s", shown)
-	}
-	if !kubectl(w.T) {
-		return
 	}
 	looked := 0
 	for line := range strings.Lines(string(guide)) {
@@ -129,25 +122,13 @@ func (w *world) guide(name, message string) {
 	}
 }
 
-// kubectl says whether there is one; CI must have it.
-func kubectl(t *testing.T) bool {
-	t.Helper()
-	_, err := exec.LookPath("kubectl")
-	if err != nil && os.Getenv("CI") == "true" {
-		t.Fatal(err)
-	}
-	return err == nil
-}
-
 func (w *world) sh(command string) string {
 	w.Helper()
-	sh := exec.CommandContext(w.Context(), "sh", "-c", command)
-	sh.Env = append(os.Environ(), "KUBECONFIG="+w.plane.KubeconfigFile())
-	out, err := sh.CombinedOutput()
+	out, err := w.plane.Shell(w.T)(command)
 	if err != nil {
 		w.Fatalf("%s: %v: %s", command, err, out)
 	}
-	return string(out)
+	return out
 }
 
 // An object that nobody has ever decoded, found at start.
