@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"net"
 	"net/http"
-
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,7 +15,6 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/connrotation"
 )
 
 const (
@@ -224,19 +220,14 @@ func (a *asker) request(l *link, opts *metav1.ListOptions, as string) *rest.Requ
 
 // link is a client with connections of its own.
 type link struct {
-	client *rest.RESTClient
-	dialer *connrotation.Dialer
+	client     *rest.RESTClient
+	connection *Connection
 }
 
 // newLink makes a link; it dials when it is used.
 func newLink(config *rest.Config) (*link, error) {
-	dial := config.Dial
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
-	}
-	l := &link{dialer: connrotation.NewDialer(dial)}
-	c := metadata.ConfigFor(config)
-	c.Dial = l.dialer.DialContext
+	connection := NewConnection(config)
+	c := metadata.ConfigFor(connection.Config())
 	if c.Proxy == nil {
 		// client-go's default. Said aloud it keeps the transport out of its cache,
 		// which would hold it for longer than the link lives.
@@ -247,12 +238,11 @@ func newLink(config *rest.Config) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.client = client
-	return l, nil
+	return &link{client: client, connection: connection}, nil
 }
 
 // close cuts every connection. The next request would dial anew.
-func (l *link) close() { l.dialer.CloseAll() }
+func (l *link) close() { l.connection.Close() }
 
 // answers returns nil if the API server answers a plain request, with whatever.
 func (l *link) answers(ctx context.Context) error {

@@ -116,7 +116,7 @@ func (s *session) tick(now time.Time) {
 	case due(s.judgeTime()):
 		s.judge(now, true)
 	case due(s.pollTime()):
-		s.round()
+		s.audit() // a round of polling begins with one
 	case due(s.askAt()):
 		s.ask()
 	case due(s.auditTime()):

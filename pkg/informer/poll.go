@@ -75,9 +75,6 @@ func (s *session) pollTime() time.Time {
 	return s.pollAt
 }
 
-// round begins a round of polling.
-func (s *session) round() { s.audit() }
-
 // compared fetches what a round has found.
 func (s *session) compared(a auditResult) {
 	if !a.polled {

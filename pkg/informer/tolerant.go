@@ -162,7 +162,7 @@ func (t *tolerant) WatchWithContext(ctx context.Context, opts metav1.ListOptions
 	}
 	w := &tolerantWatch{
 		tolerant: t, informing: informing(ctx), events: make(chan watch.Event),
-		initial: opts.SendInitialEvents != nil && *opts.SendInitialEvents,
+		initial: sendsInitialEvents(opts),
 	}
 	if w.initial {
 		w.stage = t.quarantine.stage(ctx, t.namespace, opts.ResourceVersion)
