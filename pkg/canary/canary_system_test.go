@@ -359,8 +359,8 @@ func TestSystemR34OutageAndRewind(t *testing.T) {
 		if restart {
 			r.become(Hearing)
 			controlplane.Eventually(t, patience, "the flag to go", func() (bool, string) { return !r.Snapshot().Rewound, r.String() })
-			// Up again, for the second one.
-			for i := range 60 {
+			// Up again, and as far, for the second one.
+			for i := range 300 {
 				if _, err := configMaps.Create(t.Context(), newConfigMap(1000+i), metav1.CreateOptions{}); err != nil {
 					t.Fatal(err)
 				}
