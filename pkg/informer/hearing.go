@@ -74,6 +74,7 @@ type ear struct {
 	typ        reflect.Type // the struct whose pointer the informer holds
 	rewound    func()       // told of a rewind
 	alarm      chan string  // of AuditNow
+	news       stateNews    // nil: nobody wants to know
 
 	probeAfter, auditInterval, pollInterval time.Duration // 0: off
 
@@ -183,6 +184,7 @@ func (e *ear) enter(state State, message string) {
 		e.logger.Error(nil, "No watch delivers, polling", "reason", message)
 	}
 	e.state, e.message, e.since = state, message, now
+	e.news.tell()
 }
 
 func (e *ear) restarted(reason string) {

@@ -65,8 +65,10 @@ type Informer[T cache.Object] struct {
 	listeners     *quarantineListeners
 
 	rewindListeners rewindListeners
+	stateNews       stateNews
 
 	mu       sync.Mutex
+	onState  []func()
 	ctx      context.Context // set by Run
 	closed   bool            // Run's ctx has ended
 	pending  []*allDone      // to be followed by Run
@@ -95,6 +97,7 @@ func New[T cache.Object](c Config[T]) (*Informer[T], error) {
 	i := &Informer[T]{
 		resource: c.Resource, containment: newContainment(c.Resource.GroupResource().String()),
 		quarantineLog: newQuarantineLog(c.Resource.GroupResource()), listeners: &quarantineListeners{},
+		stateNews: make(stateNews, 1),
 	}
 	view := &namespacedView{resource: c.Resource.GroupResource().String(), namespaces: namespaces, indexers: map[string]cache.Indexer{}}
 	var synced []cache.DoneChecker
@@ -103,6 +106,7 @@ func New[T cache.Object](c Config[T]) (*Informer[T], error) {
 		if err != nil {
 			return nil, err
 		}
+		p.listWatch.tellState(i.stateNews)
 		i.parts = append(i.parts, p)
 		view.indexers[namespace] = p.informer.GetIndexer()
 		synced = append(synced, p.informer.HasSyncedChecker())
@@ -260,6 +264,13 @@ func (i *Informer[T]) Run(ctx context.Context) error {
 	// client-go logs each watch that ends with an error as a warning. That is
 	// one line a retry; what lasts is named by condition.
 	quiet := klog.NewContext(ctx, logger.V(1))
+	if len(i.onState) > 0 {
+		last, all := i.standings(), i.onState
+		i.routines.Go(func() { i.tellState(ctx, last, all) })
+		for _, p := range i.parts {
+			i.routines.Go(func() { i.tellFilled(ctx, p) })
+		}
+	}
 	for _, p := range i.parts {
 		p.listWatch.condition.started(logger)
 		i.routines.Go(func() {

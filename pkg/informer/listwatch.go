@@ -114,6 +114,15 @@ func newListWatch(inner cache.ListerWatcherWithContext, c *condition) *listWatch
 	}
 }
 
+// tellState has n woken whenever the state may have changed. It is called before
+// anything runs.
+func (l *listWatch) tellState(n stateNews) {
+	l.condition.news = n
+	if l.ear != nil {
+		l.ear.news = n
+	}
+}
+
 // IsWatchListSemanticsUnSupported passes on what the client says, with the
 // method name that client-go looks for.
 func (l *listWatch) IsWatchListSemanticsUnSupported() bool {

@@ -168,7 +168,8 @@ func cut(message string) string {
 // apart, drive the reminders, so that no timer is needed.
 type condition struct {
 	resource  schema.GroupVersionResource
-	namespace string // "" for all
+	namespace string    // "" for all
+	news      stateNews // nil: nobody wants to know
 
 	mu       sync.Mutex
 	logger   klog.Logger
@@ -200,6 +201,7 @@ func (c *condition) failed(err error) {
 	news := c.reason == "" && now.Sub(c.healedAt) >= healthyAfter
 	if c.reason != reason {
 		c.reason, c.since = reason, now
+		c.news.tell()
 		c.suspect, c.tries, c.walkedAt = "", 0, time.Time{}
 	}
 	c.message = words(err)
@@ -233,6 +235,7 @@ func (c *condition) succeeded() {
 		c.since, c.healedAt = now, now
 	}
 	c.reason, c.message, c.spoken, c.expired = "", "", false, false
+	c.news.tell()
 	c.suspect, c.tries, c.walkedAt = "", 0, time.Time{}
 }
 
