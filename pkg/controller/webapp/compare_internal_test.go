@@ -1,21 +1,22 @@
 package webapp
 
 import (
+	"context"
 	"encoding/json"
-	"math/rand/v2"
+	"errors"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
-	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/steadwatch/steadwatch/pkg/apis/platform/v1alpha1"
+	"github.com/steadwatch/steadwatch/pkg/controller/child"
 )
 
 func testApp(change ...func(*v1alpha1.WebApp)) *v1alpha1.WebApp {
@@ -38,7 +39,7 @@ func liveDeployment(t *testing.T, config *appsv1ac.DeploymentApplyConfiguration)
 	live.UID, live.ResourceVersion, live.Generation = "uid-d", "12", 4
 	live.CreationTimestamp = metav1.Now()
 	live.Labels["team"] = "shop"
-	live.Annotations = map[string]string{"deployment.kubernetes.io/revision": "2"}
+	live.Annotations["deployment.kubernetes.io/revision"] = "2"
 	live.OwnerReferences = append([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "other", UID: "uid-x"}}, live.OwnerReferences...)
 	live.Spec.Strategy.Type = appsv1.RollingUpdateDeploymentStrategyType
 	live.Spec.RevisionHistoryLimit = ptr.To[int32](10)
@@ -69,6 +70,37 @@ func decodeAs[T any](t *testing.T, config any) *T {
 	return live
 }
 
+// applied returns what is applied to live, a child or nil, to make it what config says:
+// nil if nothing is.
+func applied[T child.Object, A child.Configuration[A]](t *testing.T, kind child.Kind[T, A], live T, config A) (sent A) {
+	t.Helper()
+	kind.Client = func(string) child.Client[T, A] {
+		return applyFunc[T, A](func(a A) { sent = a })
+	}
+	applier := &child.Applier{FieldManager: fieldManager, Annotation: annotationApplied, Owner: groupKind,
+		Wrote: func(context.Context, metav1.Object, schema.GroupVersionResource, metav1.Object) {}}
+	if _, err := child.Ensure(t.Context(), applier, kind, testApp(), live, config, nil); err != nil {
+		t.Fatal(err)
+	}
+	return sent
+}
+
+// applyFunc is a client that is told of applies.
+type applyFunc[T, A any] func(A)
+
+func (f applyFunc[T, A]) Apply(_ context.Context, config A, _ metav1.ApplyOptions) (none T, _ error) {
+	f(config)
+	return none, nil
+}
+
+func (applyFunc[T, A]) Get(context.Context, string, metav1.GetOptions) (none T, _ error) {
+	return none, errors.New("unexpected GET")
+}
+
+func (applyFunc[T, A]) Delete(context.Context, string, metav1.DeleteOptions) error {
+	return errors.New("unexpected DELETE")
+}
+
 func TestMatchesDeployment(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -95,18 +127,14 @@ func TestMatchesDeployment(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			config := desiredDeployment(testApp(), config{"settings", "abc"})
-			hash, err := hashOf(config)
-			if err != nil {
-				t.Fatal(err)
+			desired := func() *appsv1ac.DeploymentApplyConfiguration {
+				return desiredDeployment(testApp(), config{"settings", "abc"})
 			}
-			live := liveDeployment(t, config)
-			live.Annotations[annotationApplied] = hash
-			config.WithAnnotations(map[string]string{annotationApplied: hash})
+			kind := newDeployments(nil, nil)
+			live := liveDeployment(t, applied(t, kind, nil, desired()))
 			tc.change(live)
-			got, err := matches(config, live)
-			if err != nil || got != tc.want {
-				t.Errorf("%s: got %t, %v, want %t", tc.reason, got, err, tc.want)
+			if got := applied(t, kind, live, desired()) == nil; got != tc.want {
+				t.Errorf("%s: counts as equal: %t, want %t", tc.reason, got, tc.want)
 			}
 		})
 	}
@@ -135,127 +163,17 @@ func TestMatchesService(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			config := desiredService(testApp())
-			live := decodeAs[corev1.Service](t, config)
+			kind := newServices(nil, nil)
+			live := decodeAs[corev1.Service](t, applied(t, kind, nil, desiredService(testApp())))
 			live.TypeMeta = metav1.TypeMeta{}
 			live.Spec.ClusterIP, live.Spec.Type = "10.0.0.1", corev1.ServiceTypeClusterIP
 			live.Spec.Ports = append([]corev1.ServicePort{{Name: "metrics", Port: 9090, Protocol: "TCP", TargetPort: intstr.FromInt32(9090)}}, live.Spec.Ports...)
 			tc.change(live)
-			got, err := matches(config, live)
-			if err != nil || got != tc.want {
-				t.Errorf("%s: got %t, %v, want %t", tc.reason, got, err, tc.want)
+			if got := applied(t, kind, live, desiredService(testApp())) == nil; got != tc.want {
+				t.Errorf("%s: counts as equal: %t, want %t", tc.reason, got, tc.want)
 			}
 		})
 	}
-}
-
-func TestMatchesWritesAsTheServerDoes(t *testing.T) {
-	container := corev1ac.Container().WithName("app").WithResources(corev1ac.ResourceRequirements().
-		WithLimits(corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("0.5"), corev1.ResourceMemory: resource.MustParse("1024Mi")}))
-	config := appsv1ac.Deployment("web", "shop").WithSpec(appsv1ac.DeploymentSpec().WithTemplate(
-		corev1ac.PodTemplateSpec().WithSpec(corev1ac.PodSpec().WithContainers(container).
-			WithVolumes(corev1ac.Volume().WithName("tmp").WithEmptyDir(corev1ac.EmptyDirVolumeSource())))))
-	live := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
-	live.Spec.Template.Spec.Containers = []corev1.Container{{Name: "app", Resources: corev1.ResourceRequirements{
-		Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("1Gi")}}}}
-	live.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
-	if same, err := matches(config, live); err != nil || !same {
-		t.Errorf("0.5 and 500m, 1024Mi and 1Gi: got %t, %v, want equal", same, err)
-	}
-	live.Spec.Template.Spec.Volumes[0].EmptyDir = nil
-	if same, err := matches(config, live); err != nil || same {
-		t.Errorf("an empty object that the live one lacks: got %t, %v, want different", same, err)
-	}
-}
-
-// Every leaf of the configuration counts, wherever it is: each is taken away or
-// changed in turn.
-func TestMatchesSeesEveryLeaf(t *testing.T) {
-	config := desiredDeployment(testApp(), config{"settings", "abc"})
-	live := liveDeployment(t, config)
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(decodeAs[appsv1.Deployment](t, config))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var want map[string]any
-	data, _ := json.Marshal(config)
-	if err := json.Unmarshal(data, &want); err != nil {
-		t.Fatal(err)
-	}
-	delete(want, "kind")
-	delete(want, "apiVersion")
-	if same, err := matches(config, live); err != nil || !same {
-		t.Fatalf("unchanged: got %t, %v", same, err)
-	}
-	leaves := countLeaves(want)
-	if leaves < 20 {
-		t.Fatalf("only %d leaves", leaves)
-	}
-	for n := range leaves {
-		have, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
-		if err != nil {
-			t.Fatal(err)
-		}
-		path, at := "", n
-		spoil("", want, have, &at, &path)
-		if covers("", want, content, have) {
-			t.Errorf("leaf %s changed, and the live object still counts as equal", path)
-		}
-	}
-}
-
-func countLeaves(v any) int {
-	n := 0
-	switch v := v.(type) {
-	case map[string]any:
-		for _, child := range v {
-			n += countLeaves(child)
-		}
-	case []any:
-		for _, child := range v {
-			n += countLeaves(child)
-		}
-	default:
-		return 1
-	}
-	return n
-}
-
-// spoil changes the at-th leaf (in sorted order) of want in have.
-func spoil(at string, want, have any, n *int, path *string) {
-	switch want := want.(type) {
-	case map[string]any:
-		for _, name := range sortedKeys(want) {
-			h := have.(map[string]any)
-			if isLeaf(want[name]) {
-				if *n == 0 {
-					*path = at + "." + name
-					if rand.IntN(2) == 0 {
-						delete(h, name)
-					} else {
-						h[name] = "spoilt"
-					}
-				}
-				*n--
-				continue
-			}
-			spoil(at+"."+name, want[name], h[name], n, path)
-		}
-	case []any:
-		list := have.([]any)
-		for i := range want {
-			// Others' entries stand before ours.
-			spoil(at+"[]", want[i], list[len(list)-len(want)+i], n, path)
-		}
-	}
-}
-
-func isLeaf(v any) bool {
-	switch v.(type) {
-	case map[string]any, []any:
-		return false
-	}
-	return true
 }
 
 func TestOnlyOwnerOfReplicas(t *testing.T) {

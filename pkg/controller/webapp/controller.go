@@ -10,8 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
-	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -23,6 +21,8 @@ import (
 
 	"github.com/steadwatch/steadwatch/pkg/apis/platform/v1alpha1"
 	"github.com/steadwatch/steadwatch/pkg/controller"
+	"github.com/steadwatch/steadwatch/pkg/controller/child"
+	"github.com/steadwatch/steadwatch/pkg/controller/conditions"
 	"github.com/steadwatch/steadwatch/pkg/generated/clientset/versioned"
 	platformlisters "github.com/steadwatch/steadwatch/pkg/generated/listers/platform/v1alpha1"
 	"github.com/steadwatch/steadwatch/pkg/informer"
@@ -68,8 +68,9 @@ type Controller struct {
 	cfg         Config
 	webApps     platformlisters.WebAppLister
 	configMaps  corelisters.ConfigMapLister
-	deployments children[*appsv1.Deployment, *appsv1ac.DeploymentApplyConfiguration]
-	services    children[*corev1.Service, *corev1ac.ServiceApplyConfiguration]
+	children    *child.Applier
+	deployments deployments
+	services    services
 	deletions   deletions
 	convergence convergence
 }
@@ -94,31 +95,15 @@ func New(cfg Config) (*Controller, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
-	deployments := appslisters.NewDeploymentLister(cfg.Deployments.Indexer())
-	services := corelisters.NewServiceLister(cfg.Services.Indexer())
-	return &Controller{
-		cfg:        cfg,
-		webApps:    platformlisters.NewWebAppLister(cfg.WebApps.Indexer()),
-		configMaps: corelisters.NewConfigMapLister(cfg.ConfigMaps.Indexer()),
-		deployments: children[*appsv1.Deployment, *appsv1ac.DeploymentApplyConfiguration]{
-			kind: "Deployment", resource: deploymentsResource,
-			cached: func(namespace, name string) (*appsv1.Deployment, error) {
-				return deployments.Deployments(namespace).Get(name)
-			},
-			client: func(namespace string) childClient[*appsv1.Deployment, *appsv1ac.DeploymentApplyConfiguration] {
-				return cfg.Kube.AppsV1().Deployments(namespace)
-			},
-		},
-		services: children[*corev1.Service, *corev1ac.ServiceApplyConfiguration]{
-			kind: "Service", resource: servicesResource,
-			cached: func(namespace, name string) (*corev1.Service, error) {
-				return services.Services(namespace).Get(name)
-			},
-			client: func(namespace string) childClient[*corev1.Service, *corev1ac.ServiceApplyConfiguration] {
-				return cfg.Kube.CoreV1().Services(namespace)
-			},
-		},
-	}, nil
+	c := &Controller{
+		cfg:         cfg,
+		webApps:     platformlisters.NewWebAppLister(cfg.WebApps.Indexer()),
+		configMaps:  corelisters.NewConfigMapLister(cfg.ConfigMaps.Indexer()),
+		deployments: newDeployments(cfg.Kube, appslisters.NewDeploymentLister(cfg.Deployments.Indexer())),
+		services:    newServices(cfg.Kube, corelisters.NewServiceLister(cfg.Services.Indexer())),
+	}
+	c.children = &child.Applier{FieldManager: fieldManager, Annotation: annotationApplied, Owner: groupKind, Wrote: c.wrote}
+	return c, nil
 }
 
 // Reconcile brings the children and the status of one WebApp in line with its spec.
@@ -178,7 +163,7 @@ func (c *Controller) forget(key cache.ObjectName) {
 func (c *Controller) reconcileChildren(ctx context.Context, app *v1alpha1.WebApp, live bool) observed {
 	var seen observed
 	seen.err = c.reconcileDeployment(ctx, app, live, &seen)
-	if !namespaceTerminating(seen.err) {
+	if !conditions.NamespaceTerminating(seen.err) {
 		seen.err = errors.Join(seen.err, c.reconcileService(ctx, app, live, &seen))
 	}
 	return seen
@@ -190,7 +175,7 @@ func (c *Controller) reconcileDeployment(ctx context.Context, app *v1alpha1.WebA
 		return err
 	}
 	seen.configMissing = app.Spec.ConfigRef != "" && template == config{}
-	current, err := c.deployments.find(ctx, app, live)
+	current, err := child.Find(ctx, c.children, c.deployments, app, live)
 	if err != nil {
 		return seen.waitFor(err)
 	}
@@ -206,22 +191,22 @@ func (c *Controller) reconcileDeployment(ctx context.Context, app *v1alpha1.WebA
 	if app.Spec.Replicas == nil {
 		handOver = c.handOverReplicas(app)
 	}
-	seen.deployment, err = ensure(ctx, c, c.deployments, app, current, desiredDeployment(app, template), handOver)
+	seen.deployment, err = child.Ensure(ctx, c.children, c.deployments, app, current, desiredDeployment(app, template), handOver)
 	return err
 }
 
 func (c *Controller) reconcileService(ctx context.Context, app *v1alpha1.WebApp, live bool, seen *observed) error {
-	current, err := c.services.find(ctx, app, live)
+	current, err := child.Find(ctx, c.children, c.services, app, live)
 	if err != nil {
 		return seen.waitFor(err)
 	}
-	_, err = ensure(ctx, c, c.services, app, current, desiredService(app), nil)
+	_, err = child.Ensure(ctx, c.children, c.services, app, current, desiredService(app), nil)
 	return err
 }
 
 // waitFor notes err if it is something to wait for, and else returns it.
 func (o *observed) waitFor(err error) error {
-	var wait waitError
+	var wait child.WaitError
 	if !errors.As(err, &wait) {
 		return err
 	}
@@ -262,7 +247,7 @@ func (c *Controller) reconcileDeleted(ctx context.Context, app *v1alpha1.WebApp)
 
 func (c *Controller) reportDraining(ctx context.Context, app *v1alpha1.WebApp, result controller.Result, err error) (controller.Result, error) {
 	seen := observed{draining: true, err: err}
-	deployment, readErr := c.deployments.read(ctx, nameOf(app), false)
+	deployment, readErr := c.deployments.Read(ctx, nameOf(app), false)
 	if readErr == nil && deployment != nil && metav1.IsControlledBy(deployment, app) {
 		seen.deployment = deployment
 	}

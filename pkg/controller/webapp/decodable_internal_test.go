@@ -33,7 +33,7 @@ func TestDecodableTurnsBack(t *testing.T) {
 	if diff := cmp.Diff(want, meta.FindStatusCondition(mended.Conditions, undecodable.Condition)); diff != "" || !statusChanged(&bad.Status, mended) {
 		t.Errorf("after it is mended (-want +got):\n%s", diff)
 	}
-	if got := transitions(bad.Status.Conditions, mended.Conditions); len(got) != 1 || got[0].reason != undecodable.ReasonDecoded {
+	if got := transitions(bad.Status.Conditions, mended.Conditions); len(got) != 1 || got[0].Reason != undecodable.ReasonDecoded {
 		t.Errorf("news of the mending: %+v", got)
 	}
 

@@ -30,6 +30,9 @@ const (
 	defaultPort = 8080
 )
 
+// groupKind is what a child's owner reference refers to, in any version.
+var groupKind = v1alpha1.SchemeGroupVersion.WithKind(kind).GroupKind()
+
 // config is the state of the ConfigMap that a pod template is made for. The zero
 // value is none.
 type config struct{ name, hash string }

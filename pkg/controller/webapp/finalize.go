@@ -109,14 +109,14 @@ func (c *Controller) drainTimeLeft(app *metav1.ObjectMeta, timeout time.Duration
 // What belongs to somebody else, by UID and by the API server's word, is not
 // touched and not waited for.
 func (c *Controller) drain(ctx context.Context, app *metav1.ObjectMeta) (done bool, err error) {
-	cached, err := c.deployments.read(ctx, nameOf(app), false)
+	cached, err := c.deployments.Read(ctx, nameOf(app), false)
 	if err != nil {
 		return false, err
 	}
 	if cached != nil && metav1.IsControlledBy(cached, app) && scaledToZero(cached) && !drained(cached) {
 		return false, nil // asked for already; the next change of its status is an event
 	}
-	live, err := c.deployments.read(ctx, nameOf(app), true)
+	live, err := c.deployments.Read(ctx, nameOf(app), true)
 	if err != nil {
 		return false, err
 	}

@@ -6,11 +6,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/steadwatch/steadwatch/pkg/apis/platform/v1alpha1"
 	"github.com/steadwatch/steadwatch/pkg/controller"
+	"github.com/steadwatch/steadwatch/pkg/controller/child"
 	"github.com/steadwatch/steadwatch/pkg/informer"
 )
 
@@ -137,20 +137,20 @@ func initialLane(initial bool) controller.Lane {
 	return controller.Normal
 }
 
-func childHandlers[T object](c *Controller, enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[T] {
+func childHandlers[T child.Object](c *Controller, enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[T] {
 	var none T
 	return cache.TypedResourceEventHandlerDetailedFuncs[T]{
-		AddFunc: func(child T, initial bool) { enqueue(initialLane(initial), c.concerned(child)...) },
-		UpdateFunc: func(old, child T) {
+		AddFunc: func(o T, initial bool) { enqueue(initialLane(initial), c.concerned(o)...) },
+		UpdateFunc: func(old, o T) {
 			// The old owner has lost a child, the new one has got one.
-			enqueue(changeLane(old, child), c.concerned(old, child)...)
+			enqueue(changeLane(old, o), c.concerned(old, o)...)
 		},
-		DeleteFunc: func(child cache.DeletedObject[T]) {
-			if child.OptionalObj == none {
-				enqueue(controller.Normal, c.existing(child.GetObjectName())...)
+		DeleteFunc: func(o cache.DeletedObject[T]) {
+			if o.OptionalObj == none {
+				enqueue(controller.Normal, c.existing(o.GetObjectName())...)
 				return
 			}
-			enqueue(controller.Normal, c.concerned(child.OptionalObj)...)
+			enqueue(controller.Normal, c.concerned(o.OptionalObj)...)
 		},
 	}
 }
@@ -159,13 +159,13 @@ func childHandlers[T object](c *Controller, enqueue enqueue) cache.TypedResource
 // it takes. There are two at most for each.
 func (c *Controller) concerned(children ...metav1.Object) []cache.ObjectName {
 	var keys []cache.ObjectName
-	for _, child := range children {
-		owner := metav1.GetControllerOf(child)
-		if owner != nil && isWebApp(owner) {
-			keys = append(keys, cache.NewObjectName(child.GetNamespace(), owner.Name))
+	for _, o := range children {
+		owner := metav1.GetControllerOf(o)
+		if owner != nil && child.IsOf(owner, groupKind) {
+			keys = append(keys, cache.NewObjectName(o.GetNamespace(), owner.Name))
 		}
-		if owner == nil || !isWebApp(owner) || owner.Name != child.GetName() {
-			keys = append(keys, c.existing(nameOf(child))...)
+		if owner == nil || !child.IsOf(owner, groupKind) || owner.Name != o.GetName() {
+			keys = append(keys, c.existing(nameOf(o))...)
 		}
 	}
 	return keys
@@ -177,11 +177,6 @@ func (c *Controller) existing(key cache.ObjectName) []cache.ObjectName {
 		return nil
 	}
 	return []cache.ObjectName{key}
-}
-
-func isWebApp(owner *metav1.OwnerReference) bool {
-	gv, err := schema.ParseGroupVersion(owner.APIVersion)
-	return err == nil && gv.Group == v1alpha1.SchemeGroupVersion.Group && owner.Kind == kind
 }
 
 func (c *Controller) configMapHandlers(enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*corev1.ConfigMap] {

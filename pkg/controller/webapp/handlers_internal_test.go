@@ -8,14 +8,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
@@ -203,29 +199,5 @@ func TestNewNamesWhatIsMissing(t *testing.T) {
 		ListerWatcher: informer.ListWatch(cfg.Platform, cfg.Platform.PlatformV1alpha1().WebApps)})
 	if _, err := New(cfg); err == nil {
 		t.Error("an informer without the index was accepted")
-	}
-}
-
-func TestEventsWithoutPermissionToReadNamespaces(t *testing.T) {
-	for name, tc := range map[string]struct {
-		reason string
-		err    error
-		want   int
-	}{
-		"Forbidden": {"the permission is optional", apierrors.NewForbidden(corev1.Resource("namespaces"), "shop", nil), 1},
-		"Gone":      {"nothing can be created in it", apierrors.NewNotFound(corev1.Resource("namespaces"), "shop"), 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := newTestController(t)
-			recorder := record.NewFakeRecorder(10)
-			c.cfg.Recorder = recorder
-			c.cfg.Kube.(*fake.Clientset).PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
-				return true, nil, tc.err
-			})
-			c.tell(t.Context(), testApp(), []transition{{corev1.EventTypeWarning, "Invalid", "x"}})
-			if got := len(recorder.Events); got != tc.want {
-				t.Errorf("%s: %d Events, want %d", tc.reason, got, tc.want)
-			}
-		})
 	}
 }

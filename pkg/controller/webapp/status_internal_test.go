@@ -17,6 +17,7 @@ import (
 
 	"github.com/steadwatch/steadwatch/pkg/apis/platform/v1alpha1"
 	"github.com/steadwatch/steadwatch/pkg/controller"
+	"github.com/steadwatch/steadwatch/pkg/controller/child"
 )
 
 func statusDeployment(change ...func(*appsv1.Deployment)) *appsv1.Deployment {
@@ -102,7 +103,7 @@ func TestConditions(t *testing.T) {
 			"False NamespaceTerminating the namespace is being deleted: nothing can be created in it",
 			"False NamespaceTerminating the namespace is being deleted: nothing can be created in it",
 			"True NamespaceTerminating the namespace is being deleted: nothing can be created in it", "True DependenciesFound "},
-		"NotOwned": {"names what stands in the way and whose it is", observed{err: errors.Join(notOwnedError{"Service", "web", `Helm "x"`})},
+		"NotOwned": {"names what stands in the way and whose it is", observed{err: errors.Join(child.NotOwnedError{Kind: "Service", Name: "web", Owner: `Helm "x"`, For: "WebApp"})},
 			`False ChildNotOwned Service "web" is controlled by Helm "x" and not by this WebApp: delete or rename it, or choose another name for the WebApp`,
 			`False ChildNotOwned Service "web" is controlled by Helm "x" and not by this WebApp: delete or rename it, or choose another name for the WebApp`,
 			`True ChildNotOwned Service "web" is controlled by Helm "x" and not by this WebApp: delete or rename it, or choose another name for the WebApp`, "True DependenciesFound "},
@@ -112,7 +113,7 @@ func TestConditions(t *testing.T) {
 			"False InternalError Internal error occurred: etcd", "True InternalError Internal error occurred: etcd", "False AsExpected ", "True DependenciesFound "},
 		"Unknown": {"an error that is none of the server's", observed{err: errors.New("dial tcp: refused")},
 			"False ReconcileError dial tcp: refused", "True ReconcileError dial tcp: refused", "False AsExpected ", "True DependenciesFound "},
-		"Waiting": {"something has to go first", observed{wait: &waitError{"ChildTerminating", "it goes"}},
+		"Waiting": {"something has to go first", observed{wait: &child.WaitError{Reason: "ChildTerminating", Message: "it goes"}},
 			"False ChildTerminating it goes", "True ChildTerminating it goes", "False AsExpected ", "True DependenciesFound "},
 		"Draining": {"a deletion beats all", observed{draining: true, deployment: statusDeployment()},
 			"False Draining the WebApp is being deleted", "True Draining waiting for the pods to end", "False AsExpected ", "True DependenciesFound "},
@@ -121,7 +122,7 @@ func TestConditions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := map[string]string{"Ready": tc.ready, "Progressing": tc.progressing, "Degraded": tc.degraded, "DependenciesReady": tc.deps}
 			got := map[string]string{}
-			for _, c := range conditions(testApp(), tc.seen) {
+			for _, c := range computeConditions(testApp(), tc.seen) {
 				got[c.Type] = fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -133,7 +134,7 @@ func TestConditions(t *testing.T) {
 
 func TestNoDependencies(t *testing.T) {
 	app := testApp(func(a *v1alpha1.WebApp) { a.Spec.ConfigRef = "" })
-	if got := conditions(app, observed{deployment: statusDeployment()})[3]; got.Status != metav1.ConditionTrue || got.Reason != "NoDependencies" {
+	if got := computeConditions(app, observed{deployment: statusDeployment()})[3]; got.Status != metav1.ConditionTrue || got.Reason != "NoDependencies" {
 		t.Errorf("without a configRef: got %s %s, want True NoDependencies", got.Status, got.Reason)
 	}
 }
@@ -215,7 +216,7 @@ func TestStatusChangedIgnoresOthers(t *testing.T) {
 }
 
 func TestTransitions(t *testing.T) {
-	at := func(seen observed) []metav1.Condition { return conditions(testApp(), seen) }
+	at := func(seen observed) []metav1.Condition { return computeConditions(testApp(), seen) }
 	running := observed{deployment: statusDeployment()}
 	rolling := observed{deployment: statusDeployment(func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 1 })}
 	missing := observed{configMissing: true}
@@ -241,7 +242,7 @@ func TestTransitions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var got []string
 			for _, n := range transitions(tc.old, tc.next) {
-				got = append(got, n.eventType+" "+n.reason)
+				got = append(got, n.EventType+" "+n.Reason)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)

@@ -1,4 +1,4 @@
-package webapp
+package conditions
 
 import (
 	"encoding/json"
@@ -12,7 +12,7 @@ import (
 // run the next pass at once.
 func TestProblemMessageSurvivesStorage(t *testing.T) {
 	for shift := range len("€") {
-		message := problemOf(errors.New(strings.Repeat("x", shift) + strings.Repeat("€", maxMessage))).message
+		message := ProblemOf(errors.New(strings.Repeat("x", shift) + strings.Repeat("€", maxMessage))).Message
 		data, err := json.Marshal(message)
 		if err != nil {
 			t.Fatal(err)
