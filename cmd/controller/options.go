@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/klog/v2"
 )
@@ -25,6 +26,9 @@ type options struct {
 	namespaces    namespaceList
 	printVersion  bool
 	loggingFormat string
+
+	defaultGateway gatewayName
+	tlsSecrets     bool
 
 	leaderElect             bool
 	leaseDuration           time.Duration
@@ -80,6 +84,9 @@ func parseOptions(args []string) (*options, error) {
 	f.Var(&o.namespaces, "namespaces", "comma-separated namespaces to work in, no request then spans namespaces; empty: all")
 	f.BoolVar(&o.printVersion, "version", false, "print the version and end")
 	f.StringVar(&o.loggingFormat, "logging-format", "text", "text or json")
+
+	f.Var(&o.defaultGateway, "default-gateway", "namespace/name of the Gateway for ApplicationRoutes that name none; empty: each has to name one")
+	f.BoolVar(&o.tlsSecrets, "tls-secrets", false, "watch the metadata of Secrets, so that an ApplicationRoute says whether its tlsSecret is there and of type kubernetes.io/tls; needs get, list and watch on secrets")
 
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "write only while holding the lease; false where there is but one replica, ever")
 	f.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long the lease lasts after its last renewal")
@@ -214,6 +221,10 @@ func (o *options) check() error {
 			return refuse("namespaces", "%q is no name of a namespace; give names separated by commas, or nothing for all namespaces", namespace)
 		}
 	}
+	if g := o.defaultGateway; g.value != "" &&
+		(len(validation.IsDNS1123Label(g.Namespace)) > 0 || len(validation.IsDNS1123Subdomain(g.Name)) > 0) {
+		return refuse("default-gateway", "must be namespace/name of a Gateway, such as gateways/public, or empty for none")
+	}
 	if problems := validation.IsDNS1123Label(o.leaderElectionNamespace); len(problems) > 0 {
 		return refuse("leader-election-namespace", "%q is no name of a namespace", o.leaderElectionNamespace)
 	}
@@ -273,5 +284,19 @@ func (l *namespaceList) Set(value string) error {
 	}
 	slices.Sort(*l)
 	*l = slices.Compact(*l)
+	return nil
+}
+
+// gatewayName is a flag's namespace/name. Whether it is one is for check to say.
+type gatewayName struct {
+	cache.ObjectName
+	value string
+}
+
+func (g *gatewayName) String() string { return g.value }
+
+func (g *gatewayName) Set(value string) error {
+	namespace, name, _ := strings.Cut(value, "/")
+	*g = gatewayName{cache.NewObjectName(namespace, name), value}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/steadwatch/steadwatch/pkg/generated/clientset/versioned"
 )
@@ -47,6 +48,10 @@ func TestRefusedFlags(t *testing.T) {
 		"CanaryTooOften":      {"a write every millisecond", []string{"--watch-canary-interval=1ms"}, "--watch-canary-interval=1ms: must be a second or more, or 0 to switch it off"},
 		"CanaryFailsFirst":    {"deaf before it is late", []string{"--watch-canary-fail-after=30s"}, "--watch-canary-fail-after=30s: must not be below --watch-canary-interval (1m0s); to switch the canary off, set that to 0"},
 		"CanaryNeverFails":    {"0 does not mean never here", []string{"--watch-canary-fail-after=0"}, "--watch-canary-fail-after=0s: must not be below --watch-canary-interval (1m0s); to switch the canary off, set that to 0"},
+		"GatewayName":         {"of which namespace", []string{"--default-gateway=public"}, "--default-gateway=public: must be namespace/name of a Gateway, such as gateways/public, or empty for none"},
+		"GatewayNoName":       {"all of a namespace's", []string{"--default-gateway=gateways/"}, "--default-gateway=gateways/: must be namespace/name of a Gateway, such as gateways/public, or empty for none"},
+		"GatewaySlashes":      {"not the API's way to say it", []string{"--default-gateway=gateways/public/443"}, "--default-gateway=gateways/public/443: must be namespace/name of a Gateway, such as gateways/public, or empty for none"},
+		"GatewayUpperCase":    {"no object can have such a name", []string{"--default-gateway=gateways/Public"}, "--default-gateway=gateways/Public: must be namespace/name of a Gateway, such as gateways/public, or empty for none"},
 		"LoggingFormat":       {"unknown format", []string{"--logging-format=xml"}, "--logging-format=xml: must be text or json"},
 	}
 	for name, tc := range tests {
@@ -72,6 +77,21 @@ func TestAcceptedFlags(t *testing.T) {
 	}
 	if o.leaderElect || !disabled(o.metricsAddress) || !disabled(o.debugAddress) || disabled(o.healthAddress) {
 		t.Errorf("options %+v", o)
+	}
+	if o.defaultGateway != (gatewayName{}) || o.tlsSecrets {
+		t.Errorf("a default Gateway %v, or Secrets are read (%t), unasked", o.defaultGateway, o.tlsSecrets)
+	}
+
+	if o, err = parseOptions([]string{"--default-gateway=gateways/public.example.com", "--tls-secrets"}); err != nil {
+		t.Fatal(err)
+	}
+	if want := cache.NewObjectName("gateways", "public.example.com"); o.defaultGateway.ObjectName != want || !o.tlsSecrets {
+		t.Errorf("options %+v", o)
+	}
+
+	// As a manifest gives it that has none.
+	if o, err = parseOptions([]string{"--default-gateway="}); err != nil || o.defaultGateway.ObjectName != (cache.ObjectName{}) {
+		t.Errorf("options %+v, error %v", o, err)
 	}
 }
 
