@@ -1,9 +1,14 @@
 package applicationroute
 
 import (
+	"errors"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/steadwatch/steadwatch/pkg/controller/child"
+	"github.com/steadwatch/steadwatch/pkg/controller/conditions"
 )
 
 // observed is what a pass has found out, all that a status is computed from.
@@ -27,9 +32,9 @@ type observed struct {
 	// looked at. Empty if it has been, or if there is none to look at.
 	secretUnchecked string
 
-	// unavailable is a kind that has to be listed before anything can be written.
-	// Nothing is rendered while it lasts.
-	unavailable *problem
+	// unavailable is a kind that has to be listed, or a child that has to be decoded,
+	// before anything can be written. Nothing is rendered while it lasts.
+	unavailable *conditions.Problem
 
 	// httpRoute and listenerSet are ours, as last read or written; nil if there is
 	// none.
@@ -37,13 +42,10 @@ type observed struct {
 	listenerSet *gatewayv1.ListenerSet
 
 	// wait is set if something has to go before the pass can do its work.
-	wait *waitError
+	wait *child.WaitError
 	// err is what the pass failed with.
 	err error
 }
-
-// problem is a reason and a message of a condition.
-type problem struct{ reason, message string }
 
 // dependency is what is wrong with one thing that the spec refers to.
 type dependency struct{ reason, message string }
@@ -67,7 +69,15 @@ type gatewayState struct {
 	note       string
 }
 
-// waitError says that something has to go first, whose end is an event.
-type waitError struct{ Reason, Message string }
-
-func (e *waitError) Error() string { return e.Message }
+// failed notes an error of the pass, or that there is something to wait for; nil is
+// neither.
+func (o *observed) failed(err error) {
+	var wait child.WaitError
+	switch {
+	case err == nil:
+	case !errors.As(err, &wait):
+		o.err = errors.Join(o.err, err)
+	case o.wait == nil:
+		o.wait = &wait
+	}
+}
