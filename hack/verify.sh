@@ -75,7 +75,19 @@ manifests() { # what kubectl apply -k would send must at least be well-formed
   local kubectl
   kubectl="$(go run ./hack/controlplane/cmd/controlplane build kubectl)/kubectl" || return 1
   "$kubectl" kustomize manifests >/dev/null && "$kubectl" kustomize manifests/namespaced >/dev/null &&
-    "$kubectl" kustomize manifests/monitoring >/dev/null
+    "$kubectl" kustomize manifests/monitoring >/dev/null || return 1
+  # A component is no use alone: what it is for changes with it, in either variant.
+  local variant here out
+  mkdir -p "$tools/with" && here=$(realpath --relative-to="$tools/with" .)
+  for variant in manifests manifests/namespaced; do
+    printf '%s\n' "resources: [$here/$variant]" "components: [$here/manifests/components/tls-secrets]" >"$tools/with/kustomization.yaml" &&
+      out=$("$kubectl" kustomize "$tools/with") || return 1
+    grep -q -- '- --tls-secrets$' <<<"$out" && grep -q '^  - secrets$' <<<"$out" ||
+      { echo "components/tls-secrets changes nothing in $variant: do its targets still have these names?"; return 1; }
+    if "$kubectl" kustomize "$variant" | grep -E '^  - secrets$|--tls-secrets'; then
+      echo "$variant asks for Secrets by itself: only components/tls-secrets may"; return 1
+    fi
+  done
 }
 
 checks=("$@")
