@@ -10,6 +10,7 @@
 //     nothing differs.
 //   - compare.go: whether anything differs.
 //   - withdraw.go: the delete of a child that is no longer wanted.
+//   - handlers.go: whom an event of a child concerns.
 //
 // A pass calls [Find], then [Ensure] or [Withdraw], for each kind:
 //

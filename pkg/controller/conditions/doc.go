@@ -9,6 +9,7 @@
 //   - carry.go: new conditions in the light of the old ones. Pure.
 //   - transition.go: which changes are worth an Event. Pure.
 //   - write.go: writing a status, and Events.
+//   - convergence.go: how long a change of spec takes to become Ready.
 //
 // A pass computes its conditions without times and generations, and then:
 //

@@ -72,7 +72,7 @@ type Controller struct {
 	deployments deployments
 	services    services
 	deletions   deletions
-	convergence convergence
+	convergence conditions.Convergence
 }
 
 // New checks cfg and returns a Controller. It starts nothing.

@@ -49,11 +49,11 @@ func TestConvergence(t *testing.T) {
 			w.cfg.Clock = clock
 			c.events(w.webAppHandlers(func(controller.Lane, ...cache.ObjectName) {}))
 			clock.now = clock.now.Add(time.Second)
-			took, ok := w.convergence.reached(c.pass, &c.pass.Status, clock.now)
+			took, ok := w.convergence.Reached(c.pass, c.pass.Status.Conditions, clock.now)
 			if took != c.took || ok != c.ok {
 				t.Errorf("%s: got %s, %t, want %s, %t", c.reason, took, ok, c.took, c.ok)
 			}
-			if _, again := w.convergence.reached(c.pass, &c.pass.Status, clock.now); again {
+			if _, again := w.convergence.Reached(c.pass, c.pass.Status.Conditions, clock.now); again {
 				t.Error("counted twice")
 			}
 		})

@@ -125,7 +125,7 @@ func TestConcerned(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, key := range c.concerned(tc.children...) {
+			for _, key := range c.owners().Of(tc.children...) {
 				got = append(got, key.String())
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {

@@ -33,7 +33,7 @@ func (c *Controller) report(ctx context.Context, app *v1alpha1.WebApp, seen obse
 	if statusErr := c.updateStatus(ctx, app, status); statusErr != nil {
 		return controller.Result{}, errors.Join(err, fmt.Errorf("write status: %w", statusErr))
 	}
-	if took, ok := c.convergence.reached(app, status, c.cfg.Clock.Now()); ok && c.cfg.Converged != nil {
+	if took, ok := c.convergence.Reached(app, status.Conditions, c.cfg.Clock.Now()); ok && c.cfg.Converged != nil {
 		c.cfg.Converged(took)
 	}
 	switch {

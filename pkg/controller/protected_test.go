@@ -1,4 +1,4 @@
-package webapp
+package controller_test
 
 import (
 	"slices"
@@ -31,7 +31,7 @@ func (q *protectingQueue) Protect(origin string, key cache.ObjectName, f func())
 func TestPanicInHandlerIsMadeUpFor(t *testing.T) {
 	q := &protectingQueue{}
 	panics := func(*corev1.Service) { q.Enqueue(controller.Normal) }
-	h := protected(q, "WebApps by Service", cache.TypedResourceEventHandlerDetailedFuncs[*corev1.Service]{
+	h := controller.Protected(q, "WebApps by Service", cache.TypedResourceEventHandlerDetailedFuncs[*corev1.Service]{
 		AddFunc:    func(s *corev1.Service, _ bool) { panics(s) },
 		UpdateFunc: func(_, s *corev1.Service) { panics(s) },
 		DeleteFunc: func(s cache.DeletedObject[*corev1.Service]) { panics(s.OptionalObj) },
