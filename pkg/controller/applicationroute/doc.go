@@ -10,6 +10,8 @@
 //   - dependencies.go: the Services, the Secret and the Gateway, none of them ours.
 //   - desired.go: what the children ought to be. Pure.
 //   - status.go: what is reported. Pure.
+//   - verdict.go: what gateways have said, as far as it counts. Pure.
+//   - reasons.go: the words for it.
 //   - report.go: writing the status, and Events on its transitions.
 //   - handlers.go: what wakes whom.
 package applicationroute
