@@ -47,7 +47,11 @@ func measure(ctx context.Context, cp *controlplane.ControlPlane, binary string, 
 	}
 	for round := range o.rounds + 1 { // the first one warms the API server up
 		for _, mode := range modes {
-			for _, as := range o.contestants() {
+			// Not always in one order: what the API server has just done for one it
+			// collects garbage of while it serves the next.
+			all := o.contestants()
+			for i := range all {
+				as := all[(i+round)%len(all)]
 				var m measured
 				cmd := exec.CommandContext(ctx, binary, o.child(as, cp.KubeconfigFile())...)
 				cmd.Env = append(os.Environ(), gate(mode))
