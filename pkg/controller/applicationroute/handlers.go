@@ -1,12 +1,303 @@
 package applicationroute
 
 import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/steadwatch/steadwatch/pkg/apis/networking/v1alpha1"
+	"github.com/steadwatch/steadwatch/pkg/controller"
+	"github.com/steadwatch/steadwatch/pkg/controller/child"
+	"github.com/steadwatch/steadwatch/pkg/controller/conditions"
+	"github.com/steadwatch/steadwatch/pkg/informer"
 )
 
-// Indexers are what the informer of ApplicationRoutes needs.
+// Indexes of ApplicationRoutes: by "namespace/name" of what they refer to, and by
+// hostname. Of HTTPRoutes: by hostname, those that are children of ours.
+const (
+	indexService     = "steadwatch.applicationroute.service"
+	indexSecret      = "steadwatch.applicationroute.secret"
+	indexGateway     = "steadwatch.applicationroute.gateway"
+	indexHostname    = "steadwatch.applicationroute.hostname"
+	indexOwnHostname = "steadwatch.applicationroute.own-hostname"
+)
+
+// Indexers are what the informer of ApplicationRoutes needs. defaultGateway is
+// Config.DefaultGateway.
 func Indexers(defaultGateway cache.ObjectName) cache.TypedIndexers[*v1alpha1.ApplicationRoute] {
-	return cache.TypedIndexers[*v1alpha1.ApplicationRoute]{}
+	return cache.TypedIndexers[*v1alpha1.ApplicationRoute]{
+		indexService: func(route *v1alpha1.ApplicationRoute) ([]string, error) {
+			var services []string
+			for _, b := range route.Spec.Backends {
+				services = append(services, cache.NewObjectName(route.Namespace, b.Service).String())
+			}
+			slices.Sort(services) // one Service may stand there with several ports
+			return slices.Compact(services), nil
+		},
+		indexSecret: func(route *v1alpha1.ApplicationRoute) ([]string, error) {
+			if route.Spec.TLSSecret == "" {
+				return nil, nil
+			}
+			return []string{cache.NewObjectName(route.Namespace, route.Spec.TLSSecret).String()}, nil
+		},
+		indexGateway: func(route *v1alpha1.ApplicationRoute) ([]string, error) {
+			gateway, ok := gatewayOf(route, defaultGateway)
+			if !ok {
+				return nil, nil
+			}
+			return []string{gateway.String()}, nil
+		},
+		indexHostname: func(route *v1alpha1.ApplicationRoute) ([]string, error) { return route.Spec.Hostnames, nil },
+	}
+}
+
+// HTTPRouteIndexers are what the informer of HTTPRoutes needs.
+func HTTPRouteIndexers() cache.TypedIndexers[*gatewayv1.HTTPRoute] {
+	return cache.TypedIndexers[*gatewayv1.HTTPRoute]{
+		indexOwnHostname: func(httpRoute *gatewayv1.HTTPRoute) ([]string, error) {
+			if ownRoute(httpRoute) == nil {
+				return nil, nil
+			}
+			var hostnames []string
+			for _, h := range httpRoute.Spec.Hostnames {
+				hostnames = append(hostnames, string(h))
+			}
+			return hostnames, nil
+		},
+	}
+}
+
+// Keys returns the keys of all ApplicationRoutes that are cached.
+func (c *Controller) Keys() []cache.ObjectName {
+	return controller.CachedKeys(c.cfg.ApplicationRoutes.Indexer())
+}
+
+type enqueue = func(controller.Lane, ...cache.ObjectName)
+
+// Register adds handlers that enqueue to q to the informers, before they run. Once
+// everything returned is done the controller may run: those are the copies of
+// ApplicationRoutes and Services. The others may never be filled; each route waits for
+// those that it needs.
+func (c *Controller) Register(q controller.Queue) ([]cache.DoneChecker, error) {
+	routes, err := addHandlers(q, c.cfg.ApplicationRoutes, "ApplicationRoutes", c.routeHandlers(q.Enqueue))
+	if err != nil {
+		return nil, err
+	}
+	services, err := addHandlers(q, c.cfg.Services, "ApplicationRoutes by Service", c.serviceHandlers(q.Enqueue))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := addHandlers(q, c.cfg.HTTPRoutes, "ApplicationRoutes by HTTPRoute", c.httpRouteHandlers(q.Enqueue)); err != nil {
+		return nil, err
+	}
+	if _, err := addHandlers(q, c.cfg.ListenerSets, "ApplicationRoutes by ListenerSet", child.Handlers[*gatewayv1.ListenerSet](c.owners(), q.Enqueue)); err != nil {
+		return nil, err
+	}
+	if _, err := addHandlers(q, c.cfg.Gateways, "ApplicationRoutes by Gateway", c.gatewayHandlers(q.Enqueue)); err != nil {
+		return nil, err
+	}
+	if c.cfg.Secrets != nil {
+		if _, err := addHandlers(q, c.cfg.Secrets, "ApplicationRoutes by Secret", c.secretHandlers(q.Enqueue)); err != nil {
+			return nil, err
+		}
+	}
+	c.registerQuarantines(q)
+	for _, kind := range c.kinds() {
+		kind.source.OnState(func() {
+			q.Protect("ApplicationRoutes by state of "+kind.kind, cache.ObjectName{}, func() {
+				if kind.refresh() {
+					q.Enqueue(controller.Background, c.Keys()...)
+				}
+			})
+		})
+	}
+	return []cache.DoneChecker{routes, services}, nil
+}
+
+func addHandlers[T cache.Object](q controller.Queue, to *informer.Informer[T], origin string, h cache.TypedResourceEventHandlerDetailedFuncs[T]) (cache.DoneChecker, error) {
+	registration, err := to.AddHandler(controller.Protected(q, origin, h))
+	if err != nil {
+		return nil, fmt.Errorf("applicationroute controller: %w", err)
+	}
+	return registration.HasSyncedChecker(), nil
+}
+
+// registerQuarantines wakes whom an object concerns that cannot be decoded, or can be
+// again: no handler hears of that.
+func (c *Controller) registerQuarantines(q controller.Queue) {
+	on := func(origin string, to interface {
+		OnQuarantine(func(informer.Quarantined, bool))
+	}, keys func(informer.Quarantined) []cache.ObjectName) {
+		to.OnQuarantine(func(record informer.Quarantined, _ bool) {
+			q.Protect(origin, record.Key, func() { q.Enqueue(controller.Normal, keys(record)...) })
+		})
+	}
+	ofChild := func(record informer.Quarantined) []cache.ObjectName {
+		return c.owners().Of(&metav1.ObjectMeta{Namespace: record.Key.Namespace, Name: record.Key.Name, OwnerReferences: record.OwnerReferences})
+	}
+	on("ApplicationRoutes by undecodable HTTPRoute", c.cfg.HTTPRoutes, ofChild)
+	on("ApplicationRoutes by undecodable ListenerSet", c.cfg.ListenerSets, ofChild)
+	on("ApplicationRoutes by undecodable Gateway", c.cfg.Gateways, func(record informer.Quarantined) []cache.ObjectName {
+		return c.referring(indexGateway, record.Key)
+	})
+	// What a frozen route holds it holds ahead of others.
+	on("ApplicationRoutes by undecodable rival", c.cfg.ApplicationRoutes, func(record informer.Quarantined) []cache.ObjectName {
+		httpRoute, err := c.httpRoutes.Cached(record.Key.Namespace, record.Key.Name)
+		if err != nil {
+			return nil
+		}
+		return c.rivalsOf(httpRoute)
+	})
+}
+
+func (c *Controller) routeHandlers(enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.ApplicationRoute] {
+	return cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.ApplicationRoute]{
+		AddFunc: func(route *v1alpha1.ApplicationRoute, initial bool) {
+			if initial {
+				enqueue(controller.Background, nameOf(route)) // as is every rival
+				return
+			}
+			c.convergence.Changed(route, c.cfg.Clock.Now())
+			enqueue(controller.Urgent, nameOf(route))
+			enqueue(controller.Normal, c.rivals(nil, route)...)
+		},
+		UpdateFunc: func(old, route *v1alpha1.ApplicationRoute) {
+			switch {
+			case old.UID != route.UID || old.Generation != route.Generation:
+				c.convergence.Changed(route, c.cfg.Clock.Now())
+			case conditions.ReadyAt(route, route.Status.ObservedGeneration, route.Status.Conditions):
+				c.convergence.Forget(nameOf(route)) // another process led, and got it there
+			}
+			enqueue(controller.SpecLane(old, route), nameOf(route))
+			enqueue(controller.Normal, c.rivals(old, route)...)
+		},
+		DeleteFunc: func(route cache.DeletedObject[*v1alpha1.ApplicationRoute]) {
+			c.convergence.Forget(route.GetObjectName())
+			enqueue(controller.Normal, route.GetObjectName())
+			if route.OptionalObj != nil {
+				enqueue(controller.Normal, c.rivals(route.OptionalObj, nil)...)
+			}
+		},
+	}
+}
+
+// owners says whom an event of an HTTPRoute or a ListenerSet concerns.
+func (c *Controller) owners() child.Owners {
+	return child.Owners{Kind: groupKind, Exists: func(key cache.ObjectName) bool {
+		_, exists, err := c.cfg.ApplicationRoutes.Indexer().GetByKey(key.String())
+		return err == nil && exists
+	}}
+}
+
+// httpRouteHandlers also wake the rivals of a route that is frozen: what its HTTPRoute
+// has is what it holds.
+func (c *Controller) httpRouteHandlers(enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*gatewayv1.HTTPRoute] {
+	h := child.Handlers[*gatewayv1.HTTPRoute](c.owners(), enqueue)
+	rivals := func(lane controller.Lane, httpRoutes ...*gatewayv1.HTTPRoute) {
+		if slices.ContainsFunc(httpRoutes, c.ofFrozen) {
+			enqueue(lane, c.rivalsOf(httpRoutes...)...)
+		}
+	}
+	return cache.TypedResourceEventHandlerDetailedFuncs[*gatewayv1.HTTPRoute]{
+		AddFunc: func(httpRoute *gatewayv1.HTTPRoute, initial bool) {
+			h.AddFunc(httpRoute, initial)
+			rivals(controller.AddedLane(initial), httpRoute)
+		},
+		UpdateFunc: func(old, httpRoute *gatewayv1.HTTPRoute) {
+			h.UpdateFunc(old, httpRoute)
+			if old.UID != httpRoute.UID || old.Generation != httpRoute.Generation {
+				rivals(controller.Normal, old, httpRoute)
+			}
+		},
+		DeleteFunc: func(httpRoute cache.DeletedObject[*gatewayv1.HTTPRoute]) {
+			h.DeleteFunc(httpRoute)
+			if httpRoute.OptionalObj != nil {
+				rivals(controller.Normal, httpRoute.OptionalObj)
+			}
+		},
+	}
+}
+
+// serviceHandlers look at what a route depends on: whether the Service is there, and
+// its ports. Its endpoints, addresses and labels are the gateway's business.
+func (c *Controller) serviceHandlers(enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*corev1.Service] {
+	return cache.TypedResourceEventHandlerDetailedFuncs[*corev1.Service]{
+		AddFunc: func(s *corev1.Service, initial bool) {
+			enqueue(controller.AddedLane(initial), c.referring(indexService, nameOf(s))...)
+		},
+		UpdateFunc: func(old, s *corev1.Service) {
+			if old.UID != s.UID || !slices.EqualFunc(old.Spec.Ports, s.Spec.Ports, func(a, b corev1.ServicePort) bool { return a.Port == b.Port }) {
+				enqueue(controller.Normal, c.referring(indexService, nameOf(s))...)
+			}
+		},
+		DeleteFunc: func(s cache.DeletedObject[*corev1.Service]) {
+			enqueue(controller.Normal, c.referring(indexService, s.GetObjectName())...)
+		},
+	}
+}
+
+// secretHandlers take any change: the type of a Secret is not in its metadata.
+func (c *Controller) secretHandlers(enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*metav1.PartialObjectMetadata] {
+	return cache.TypedResourceEventHandlerDetailedFuncs[*metav1.PartialObjectMetadata]{
+		AddFunc: func(s *metav1.PartialObjectMetadata, initial bool) {
+			enqueue(controller.AddedLane(initial), c.referring(indexSecret, nameOf(s))...)
+		},
+		UpdateFunc: func(old, s *metav1.PartialObjectMetadata) {
+			if old.ResourceVersion != s.ResourceVersion {
+				enqueue(controller.Normal, c.referring(indexSecret, nameOf(s))...)
+			}
+		},
+		DeleteFunc: func(s cache.DeletedObject[*metav1.PartialObjectMetadata]) {
+			enqueue(controller.Normal, c.referring(indexSecret, s.GetObjectName())...)
+		},
+	}
+}
+
+// gatewayHandlers look at what a status shows of a Gateway. The rest of it changes
+// with each of the routes that hang on it, all of which would be looked at again; which
+// is also why they wait behind what changes by itself.
+func (c *Controller) gatewayHandlers(enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*gatewayv1.Gateway] {
+	return cache.TypedResourceEventHandlerDetailedFuncs[*gatewayv1.Gateway]{
+		AddFunc: func(g *gatewayv1.Gateway, _ bool) {
+			enqueue(controller.Background, c.referring(indexGateway, nameOf(g))...)
+		},
+		UpdateFunc: func(old, g *gatewayv1.Gateway) {
+			if gatewayChanged(old, g) {
+				enqueue(controller.Background, c.referring(indexGateway, nameOf(g))...)
+			}
+		},
+		DeleteFunc: func(g cache.DeletedObject[*gatewayv1.Gateway]) {
+			enqueue(controller.Background, c.referring(indexGateway, g.GetObjectName())...)
+		},
+	}
+}
+
+// gatewayChanged compares what readGateway and status.go use of a Gateway.
+func gatewayChanged(old, g *gatewayv1.Gateway) bool {
+	if old.UID != g.UID || (old.DeletionTimestamp == nil) != (g.DeletionTimestamp == nil) {
+		return true
+	}
+	return slices.ContainsFunc([]gatewayv1.GatewayConditionType{gatewayv1.GatewayConditionAccepted, gatewayv1.GatewayConditionProgrammed},
+		func(conditionType gatewayv1.GatewayConditionType) bool {
+			a := meta.FindStatusCondition(old.Status.Conditions, string(conditionType))
+			b := meta.FindStatusCondition(g.Status.Conditions, string(conditionType))
+			if a == nil || b == nil {
+				return a != b
+			}
+			return a.Status != b.Status || a.Reason != b.Reason || a.Message != b.Message
+		})
+}
+
+// referring returns the routes that refer to an object, by index.
+func (c *Controller) referring(index string, to cache.ObjectName) []cache.ObjectName {
+	found, err := c.cfg.ApplicationRoutes.Indexer().IndexKeys(index, to.String())
+	if err != nil {
+		return nil // only an index that is missing, which New has checked
+	}
+	return controller.ParseKeys(found)
 }
