@@ -43,7 +43,7 @@ func testRoute(change ...func(*v1alpha1.ApplicationRoute)) *v1alpha1.Application
 func withoutTLS(r *v1alpha1.ApplicationRoute) { r.Spec.TLSSecret = "" }
 
 // decodeAs is the object that an apply configuration describes.
-func decodeAs[T any](t *testing.T, config any) *T {
+func decodeAs[T any](t testing.TB, config any) *T {
 	t.Helper()
 	data, err := json.Marshal(config)
 	if err != nil {

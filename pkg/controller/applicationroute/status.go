@@ -153,8 +153,8 @@ func servedMessage(route *v1alpha1.ApplicationRoute, seen observed) string {
 	if route.Spec.TLSSecret != "" {
 		message += " by HTTPS"
 	}
-	if !seen.gatewayState.known && seen.gatewayState.note != "" {
-		message += "; whether that Gateway is programmed is not known: " + seen.gatewayState.note
+	if note := seen.gatewayState.note; note != "" {
+		message += "; " + note
 	}
 	if seen.httpRoute != nil {
 		if also := besides(seen.httpRoute, parentOf(route, seen.gateway)); len(also) > 0 {

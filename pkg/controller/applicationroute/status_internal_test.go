@@ -158,8 +158,10 @@ func TestConditions(t *testing.T) {
 		"ManyHostnames": {"kubectl has one line for it", converged(func(s *observed) { s.hostnames = []string{"a", "b", "c", "d", "e"} }), good,
 			"Gateway infra/public serves a, b, c and 2 more"},
 		"GatewayUnknown": {"what cannot be read stands in nobody's way, and is said", converged(func(s *observed) {
-			s.gatewayState = gatewayState{note: `Gateways of namespace "infra" are not read`}
-		}), good, served + `; whether that Gateway is programmed is not known: Gateways of namespace "infra" are not read`},
+			s.gatewayState = gatewayState{note: "Gateway infra/public has not been looked at"}
+		}), good, served + "; Gateway infra/public has not been looked at"},
+		"GatewayGoing": {"as long as it works", converged(func(s *observed) { s.gatewayState.note = "Gateway infra/public is being deleted" }), good,
+			served + "; Gateway infra/public is being deleted"},
 
 		// What keeps a pass from rendering.
 		"Error": {"an error that time mends", converged(func(s *observed) { s.err = errors.New("dial tcp: refused") }),
