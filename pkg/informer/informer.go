@@ -41,6 +41,10 @@ type Config[T cache.Object] struct {
 	// They have to be pure. One that panics or returns an error for an object
 	// leaves that object out of its index; Snapshot shows it.
 	Indexers cache.TypedIndexers[T]
+	// Optional says that clusters without this kind are normal ones. That it is not
+	// served is then logged once, not as an error, and not again while it lasts; the
+	// state is StateUnlistable all the same.
+	Optional bool
 	// KeepManagedFields keeps metadata.managedFields, which are otherwise
 	// dropped before an object is stored.
 	KeepManagedFields bool
@@ -172,6 +176,7 @@ func newPart[T cache.Object](c Config[T], namespace string, example runtime.Obje
 		indexers[index] = indexFunc(contain, index, f)
 	}
 	p := &part[T]{namespace: namespace, quarantine: q, listWatch: newListWatch(inner, newCondition(c.Resource, namespace))}
+	p.listWatch.condition.optional = c.Optional
 	if c.Hearing != nil {
 		var f feeder = &listFeeder{inner: inner, cached: cached{q, func() object { return reflect.New(reflect.TypeFor[T]().Elem()).Interface().(object) }}}
 		if t, ok := inner.(*tolerant); ok {

@@ -170,6 +170,7 @@ type condition struct {
 	resource  schema.GroupVersionResource
 	namespace string    // "" for all
 	news      stateNews // nil: nobody wants to know
+	optional  bool      // not being served is no fault
 
 	mu       sync.Mutex
 	logger   klog.Logger
@@ -206,13 +207,20 @@ func (c *condition) failed(err error) {
 	}
 	c.message = words(err)
 	c.tries++
-	if named := suspects(err, c.resource.GroupResource()); named != "" {
-		c.suspect = named
+	if suspect := suspects(err, c.resource.GroupResource()); suspect != "" {
+		c.suspect = suspect
 	}
-	if !news && now.Sub(c.named[reason]) < remindAfter {
+	named := c.named[reason]
+	absent := c.optional && reason == NotFound
+	if !news && (now.Sub(named) < remindAfter || absent && !named.IsZero()) {
 		return
 	}
 	c.named[reason], c.spoken = now, true
+	if absent {
+		c.logger.Info("Kind is not served, going on without it", "resource", c.resource.GroupResource(), "namespace", c.namespace,
+			"remedy", remedy(reason, c.resource, c.namespace))
+		return
+	}
 	logger := c.logger
 	if c.suspect != "" {
 		logger = logger.WithValues("suspect", c.suspect)

@@ -118,6 +118,44 @@ func TestConditionSpeaksOnce(t *testing.T) {
 	}
 }
 
+// A kind that may be missing is no error while it is, and is not repeated. That it is
+// forbidden is no less one than for others.
+func TestConditionOfAnOptionalKind(t *testing.T) {
+	missing := apierrors.NewGenericServerResponse(404, "get", widgets.GroupResource(), "", "", 0, true)
+	no := apierrors.NewForbidden(widgets.GroupResource(), "", errors.New("no"))
+	synctest.Test(t, func(t *testing.T) {
+		logger := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true)))
+		log := logger.GetSink().(ktesting.Underlier).GetBuffer()
+		c := newCondition(widgets, "")
+		c.optional = true
+		c.started(logger)
+		type lines struct{ absent, refused, back int }
+		for n, s := range []struct {
+			for_ time.Duration
+			err  error // nil: success
+			want lines
+		}{
+			{2 * time.Hour, missing, lines{1, 0, 0}},
+			{time.Minute, nil, lines{1, 0, 1}},
+			{2 * time.Hour, missing, lines{2, 0, 1}},
+			{15 * time.Minute, no, lines{2, 2, 1}},
+			{2 * time.Hour, missing, lines{2, 2, 1}},
+		} {
+			for end := time.Now().Add(s.for_); time.Now().Before(end); time.Sleep(30 * time.Second) {
+				if s.err != nil {
+					c.failed(s.err)
+				} else {
+					c.succeeded()
+				}
+			}
+			got := lines{strings.Count(log.String(), "Kind is not served"), strings.Count(log.String(), "Cannot list or watch"), strings.Count(log.String(), "Can list and watch again")}
+			if got != s.want {
+				t.Fatalf("step %d: lines %+v, want %+v:\n%s", n, got, s.want, log.String())
+			}
+		}
+	})
+}
+
 func repeat[E any](n int, steps ...E) (all []E) {
 	for range n {
 		all = append(all, steps...)
