@@ -2,8 +2,6 @@ package applicationroute
 
 import (
 	"context"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +16,7 @@ import (
 	gatewayversioned "sigs.k8s.io/gateway-api/pkg/client/clientset/versioned"
 
 	"github.com/steadwatch/steadwatch/hack/controlplane"
+	"github.com/steadwatch/steadwatch/hack/gateway"
 	"github.com/steadwatch/steadwatch/pkg/apis/networking/v1alpha1"
 	"github.com/steadwatch/steadwatch/pkg/controller/child"
 )
@@ -26,15 +25,8 @@ import (
 // CRDs, as it was sent: a second pass writes nothing.
 func TestRoundTrip(t *testing.T) {
 	cp := controlplane.ForTest(t, controlplane.Config{})
-	module, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api").Output()
-	if err != nil {
-		t.Fatalf("find the Gateway API's module: %v", err)
-	}
-	for _, name := range []string{"httproutes", "listenersets"} {
-		file := filepath.Join(strings.TrimSpace(string(module)), "config/crd/standard/gateway.networking.k8s.io_"+name+".yaml")
-		if err := cp.ApplyFile(t.Context(), file); err != nil {
-			t.Fatal(err)
-		}
+	if err := gateway.Install(t.Context(), cp, gateway.HTTPRoutes, gateway.ListenerSets); err != nil {
+		t.Fatal(err)
 	}
 	client := gatewayversioned.NewForConfigOrDie(cp.Config()).GatewayV1()
 	namespace := cp.Namespace(t)
