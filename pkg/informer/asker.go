@@ -131,6 +131,23 @@ func (a *asker) question(ctx context.Context, from string) answer {
 	return answer{kind: mute, err: err}
 }
 
+// reach returns nil if the API server answers a plain request, on the process's
+// connection or on a fresh one. It may be called at any time.
+func (a *asker) reach(ctx context.Context) error {
+	if a.hearing.current().answers(ctx) == nil {
+		return nil
+	}
+	fresh, err := newLink(a.hearing.config)
+	if err != nil {
+		return err
+	}
+	defer fresh.close()
+	if err := fresh.answers(ctx); err != nil {
+		return fmt.Errorf("%w to a plain request: %w", errNoAnswer, err)
+	}
+	return nil
+}
+
 // try asks once. An error means that there was no answer.
 func (a *asker) try(ctx context.Context, l *link, from string) (answer, error) {
 	if err := a.hearing.limiter.Wait(ctx); err != nil {

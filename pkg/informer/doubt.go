@@ -140,7 +140,7 @@ func (s *session) outlived() {
 }
 
 func (s *session) ask() {
-	s.busy = true
+	s.busy, s.began = true, time.Now()
 	s.asking.Go(func() {
 		a, _ := s.e.ledger.ask(s.ctx, s.e.asker)
 		s.answers <- a
@@ -153,6 +153,11 @@ func (s *session) answered(a answer) {
 	suspect := s.suspect
 	s.busy, s.suspect, s.asked = false, false, time.Now()
 	e.log().V(5).Info("Asked for a second opinion", "answer", a.kind, "resourceVersion", a.resourceVersion, "err", a.err)
+	if a.kind == refused || a.kind == unreachable {
+		s.failedCheck(checkQuestions, a.err, s.began)
+	} else {
+		s.passedCheck(checkQuestions)
+	}
 	if s.polling || s.inner == nil && s.opening == nil {
 		return
 	}
@@ -185,7 +190,6 @@ func (s *session) answered(a answer) {
 	case refused, unreachable:
 		// Nothing is known. While the API server does not answer nothing counts as
 		// deafness.
-		e.log().V(2).Info("No second opinion about a silent watch", "answer", a.kind, "err", a.err)
 	}
 }
 
@@ -223,7 +227,7 @@ func (s *session) auditSoon() {
 
 // audit compares what was delivered with a list.
 func (s *session) audit() {
-	s.busy = true
+	s.busy, s.began = true, time.Now()
 	e := s.e
 	polled := s.polling
 	s.asking.Go(func() {
@@ -245,13 +249,22 @@ func (s *session) audited(a auditResult) {
 			e.auditAt = earlier(e.auditAt, time.Now().Add(retryAudit))
 		}
 	}
+	name := checkAudits
+	if a.polled {
+		name = checkPolling
+	}
+	switch {
+	case a.err != nil:
+		s.failedCheck(name, a.err, s.began)
+	case !a.polled: // a round of polling is over when what it has found is delivered
+		s.passedCheck(name)
+	}
 	switch {
 	case a.err == nil && a.rewound:
 		s.rewind()
 	case s.polling:
 		s.compared(a)
 	case a.err != nil:
-		e.log().V(2).Info("Cannot audit", "err", a.err)
 	case len(a.differences) == 0:
 		s.advance(a.listing.resourceVersion)
 		s.judge(time.Now(), false)

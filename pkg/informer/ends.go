@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"errors"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -56,9 +57,19 @@ func (s *session) pass(failure watch.Event) {
 
 // refused handles that a watch that was reopened, or answered late, is refused.
 func (s *session) refused(err error) {
+	began := time.Now()
+	if s.opening != nil {
+		began = s.opening.began
+	}
 	s.drop()
+	if errors.Is(err, errNotAnswered) {
+		s.e.connection.renew(openTimeout) // the next one would be sent over the same
+	}
 	switch {
 	case s.initial:
+		if errors.Is(err, errNotAnswered) {
+			s.l.condition.failed(err) // the list that follows may not be either, for long
+		}
 		s.fail(s.failedToOpen(err))
 	case s.polling:
 		if startIsGone(err) {
@@ -70,7 +81,12 @@ func (s *session) refused(err error) {
 	case startIsGone(err):
 		s.fallBack(restartEarly, "watches are refused", err)
 	default:
-		s.over = true // the Reflector tries again and knows what to do about the error
+		// The Reflector tries again, from where the last one has got to. It is not told
+		// why, so that it does not list for it.
+		if !errors.Is(err, errNotAnswered) || !s.answeredAt.After(began) {
+			s.l.condition.failed(err)
+		}
+		s.over = true
 	}
 }
 

@@ -57,6 +57,8 @@ const (
 type questioner interface {
 	auditor
 	ask(ctx context.Context, from string) answer
+	// reach returns nil if the API server answers anything.
+	reach(ctx context.Context) error
 }
 
 // ear is what a listWatch knows about whether it still hears. It outlives the
@@ -97,6 +99,7 @@ type ear struct {
 	since     time.Time
 	message   string
 	restarts  map[string]uint64
+	checks    map[string]check
 	listUntil time.Time // no WatchList before
 	cut       int       // WatchLists in a row that ended cleanly before their end
 	silent    bool      // the last WatchList delivered nothing at all
@@ -110,7 +113,7 @@ func newEar(h *Hearing, c *Connection, resource schema.GroupVersionResource, nam
 		resource: resource, namespace: namespace, hearing: h, connection: c, asker: h.newAsker(resource, namespace),
 		record: r, ledger: newLedger(r), quarantine: q, feeder: f, typ: reflect.TypeOf(example).Elem(), rewound: rewound,
 		probeAfter: max(h.probeAfter, 0), auditInterval: max(h.auditInterval, 0), pollInterval: max(h.pollInterval, 0),
-		alarm: make(chan string, 1), logger: klog.Background(), state: StateHearing, restarts: map[string]uint64{},
+		alarm: make(chan string, 1), logger: klog.Background(), state: StateHearing, restarts: map[string]uint64{}, checks: map[string]check{},
 	}
 }
 
@@ -193,7 +196,7 @@ func (e *ear) restarted(reason string) {
 	e.restarts[reason]++
 }
 
-// describe fills in the state unless something worse is known.
+// describe fills in the state unless something worse is known, and which checks fail.
 func (e *ear) describe(s *Snapshot) {
 	s.Restarts = map[string]uint64{}
 	for _, reason := range restartReasons {
@@ -205,8 +208,17 @@ func (e *ear) describe(s *Snapshot) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	maps.Copy(s.Restarts, e.restarts)
-	if s.State == StateHearing && e.state != StateHearing {
+	if s.State != StateHearing {
+		return
+	}
+	if e.state != StateHearing {
 		s.State, s.Message, s.Since = e.state, e.message, e.since
+	}
+	if failing := e.failing(); failing != "" {
+		if s.Message != "" {
+			s.Message += "; "
+		}
+		s.Message = cut(s.Message + failing)
 	}
 }
 

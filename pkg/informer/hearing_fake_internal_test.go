@@ -29,15 +29,18 @@ type fakeAPI struct {
 	streams  []*fakeStream
 	seen     map[string]int // requests by kind
 
-	frozen   bool           // watches that are opened from now on deliver nothing and do not end
-	delay    time.Duration  // of each frame
-	endAfter time.Duration  // ends each watch
-	endWith  *metav1.Status // with this ERROR
-	noEnd    bool           // no bookmark ends the initial events
-	refuse   func(kind string) error
-	mute     bool // questions have no answer
-	down     bool // nothing is answered
-	noMarks  bool // no bookmarks
+	frozen          bool           // watches that are opened from now on deliver nothing and do not end
+	delay           time.Duration  // of each frame
+	endAfter        time.Duration  // ends each watch
+	endWith         *metav1.Status // with this ERROR
+	noEnd           bool           // no bookmark ends the initial events
+	refuse          func(kind string) error
+	mute            bool   // questions have no answer
+	hangs           string // this kind of request waits for ever
+	refuseQuestions error
+	down            bool // nothing is answered: every attempt times out after 10 s
+	hole            bool // nothing is answered: what is asked now waits for ever
+	noMarks         bool // no bookmarks
 }
 
 type fakeChange struct {
@@ -133,8 +136,12 @@ func (a *fakeAPI) counts() map[string]int {
 func (a *fakeAPI) admit(ctx context.Context, kind string) error {
 	a.mu.Lock()
 	a.seen[kind]++
-	down, refuse := a.down, a.refuse
+	down, hole, refuse := a.down, a.hole || a.hangs == kind, a.refuse
 	a.mu.Unlock()
+	if hole {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	if down {
 		select {
 		case <-ctx.Done():
@@ -240,7 +247,7 @@ func (s *fakeStream) run(pending []watch.Event, from int, life, endAfter, delay 
 		}
 		a := s.api
 		a.mu.Lock()
-		now, frozen := time.Now(), s.frozen || a.down
+		now, frozen := time.Now(), s.frozen || a.down || a.hole
 		if !frozen {
 			for _, c := range a.history {
 				if c.revision > from {
@@ -288,9 +295,12 @@ func (s *fakeStream) run(pending []watch.Event, from int, life, endAfter, delay 
 func (a *fakeAPI) ask(ctx context.Context, from string) answer {
 	a.mu.Lock()
 	a.seen["question"]++
-	silent, down := a.mute, a.down
+	silent, down, no := a.mute, a.down || a.hole, a.refuseQuestions
 	a.mu.Unlock()
 	wait := time.Second
+	if no != nil {
+		return answer{kind: refused, err: no}
+	}
 	if silent || down {
 		wait = 13 * time.Second
 	}
@@ -316,8 +326,26 @@ func (a *fakeAPI) ask(ctx context.Context, from string) answer {
 	return answer{kind: quiet, resourceVersion: a.rv(max(a.revision, a.number(from)))}
 }
 
+// reach is that of an asker.
+func (a *fakeAPI) reach(ctx context.Context) error {
+	a.mu.Lock()
+	away := a.down || a.hole
+	a.mu.Unlock()
+	if !away {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(2 * answerTimeout):
+		return errNoAnswer
+	}
+}
+
 // list is that of an asker.
 func (a *fakeAPI) list(ctx context.Context) (*listing, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*pageTimeout)
+	defer cancel()
 	if err := a.admit(ctx, "audit"); err != nil {
 		return nil, err
 	}

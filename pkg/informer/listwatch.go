@@ -149,20 +149,21 @@ func (l *listWatch) ListWithContext(ctx context.Context, opts metav1.ListOptions
 		return nil, errStopped
 	}
 	defer l.inflight.Done()
+	list := l.inner.ListWithContext
 	if l.ear != nil {
-		opts = l.ear.listing(opts)
+		opts, list = l.ear.listing(opts), l.boundedList
 	}
-	list, err := l.inner.ListWithContext(ctx, opts)
+	got, err := list(ctx, opts)
 	if err != nil {
 		return nil, err // ends up in watchFailed
 	}
-	if m, err := meta.ListAccessor(list); err == nil {
+	if m, err := meta.ListAccessor(got); err == nil {
 		l.heard(m.GetResourceVersion())
 		if l.ear != nil {
-			l.ear.listed(opts, list, m)
+			l.ear.listed(opts, got, m)
 		}
 	}
-	return list, nil
+	return got, nil
 }
 
 // WatchWithContext opens a watch.

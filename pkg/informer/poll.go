@@ -81,7 +81,6 @@ func (s *session) compared(a auditResult) {
 		return // of before; the first round follows
 	}
 	if a.err != nil {
-		s.e.log().V(2).Info("Cannot poll", "err", a.err)
 		s.endRound()
 		return
 	}
@@ -118,7 +117,7 @@ func (s *session) deliver(f fetched) {
 		s.seenAt[key] = seen{o.GetResourceVersion(), time.Now()}
 	}
 	if f.err != nil {
-		e.log().V(2).Info("Cannot poll", "err", f.err)
+		s.failedCheck(checkPolling, f.err, s.began)
 		s.endRound()
 		return
 	}
@@ -132,6 +131,7 @@ func (s *session) deliver(f fetched) {
 	e.arrived(revision)
 	e.polledTo = revision
 	s.l.heard(revision)
+	s.passedCheck(checkPolling)
 	s.endRound()
 }
 
@@ -178,6 +178,7 @@ func (s *session) heardAgain(event watch.Event, o metav1.Object, now time.Time) 
 		}
 	}
 	s.polling, s.seenAt, s.pollAt = false, nil, time.Time{}
+	e.uncheck(checkPolling)
 	s.asked = now
 	if e.lag > 0 {
 		e.enter(StateDelayed, fmt.Sprintf("news take %s to arrive", e.lag.Round(time.Millisecond)))

@@ -38,7 +38,9 @@ type session struct {
 	notAdded time.Time // when the first event came that is taken for a change
 
 	// What is doubtful: see doubt.go.
-	busy       bool // a question or an audit is under way; one at a time
+	busy       bool      // a question or an audit is under way; one at a time
+	began      time.Time // when that was asked
+	answeredAt time.Time // when the API server has answered one last
 	answers    chan answer
 	audits     chan auditResult
 	asked      time.Time // last answer
@@ -297,6 +299,7 @@ func (s *session) frame(event watch.Event) {
 		s.ended(&event) // which nothing was heard by
 		return
 	}
+	s.l.condition.reached()
 	before := s.inner.heard
 	s.inner.heard = now
 	if now.Sub(s.inner.opened) >= healthyStream {

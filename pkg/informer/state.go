@@ -96,7 +96,8 @@ func classify(err error) Reason {
 		return Other
 	}
 	if utilnet.IsConnectionRefused(err) || utilnet.IsProbableEOF(err) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) {
+		errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) ||
+		errors.Is(err, errNoAnswer) || errors.Is(err, errNotAnswered) || errors.Is(err, errListNotAnswered) {
 		return Unreachable
 	}
 	return Other
