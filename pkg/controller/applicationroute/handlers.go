@@ -289,7 +289,8 @@ func gatewayChanged(old, g *gatewayv1.Gateway) bool {
 			if a == nil || b == nil {
 				return a != b
 			}
-			return a.Status != b.Status || a.Reason != b.Reason || a.Message != b.Message
+			// The words that go with True are not shown; some gateways count in them.
+			return a.Status != b.Status || a.Status != metav1.ConditionTrue && (a.Reason != b.Reason || a.Message != b.Message)
 		})
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/steadwatch/steadwatch/pkg/apis/networking/v1alpha1"
@@ -141,6 +142,46 @@ func TestWakesNobodyElse(t *testing.T) {
 	got = nil
 	c.routeHandlers(got.enqueue).UpdateFunc(second, releasedBy(second))
 	mustWake(t, "release of a hostname that another holds", got, shared[1:2])
+}
+
+// A Gateway changes with each route that hangs on it, and may have all routes there
+// are. They are woken for what their status shows of it, and for nothing else.
+func TestGatewayWakesForWhatIsShown(t *testing.T) {
+	c, _ := filled(t, 1000)
+	gateway := func(texts ...string) *gatewayv1.Gateway {
+		return &gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: testGateway.Namespace, Name: testGateway.Name},
+			Status: gatewayv1.GatewayStatus{Conditions: all(texts...)}}
+	}
+	const accepted, waits = "Accepted=True Accepted", "Programmed=False AddressNotAssigned none"
+	cases := map[string]struct {
+		reason string
+		old    *gatewayv1.Gateway
+		change func(*gatewayv1.Gateway)
+		want   int
+	}{
+		"Attached": {"counts of attached routes", gateway(accepted), func(g *gatewayv1.Gateway) {
+			g.Status.Listeners = []gatewayv1.ListenerStatus{{Name: "http", AttachedRoutes: 7}}
+		}, 0},
+		"Spec":      {"its own generation", gateway(accepted), func(g *gatewayv1.Gateway) { g.Generation++ }, 0},
+		"OtherType": {"a condition that is not shown", gateway(accepted), func(g *gatewayv1.Gateway) { g.Status.Conditions = all(accepted, "Happy=False x") }, 0},
+		"Words":     {"what goes with True", gateway("Programmed=True Programmed 1 of 1"), func(g *gatewayv1.Gateway) { g.Status.Conditions = all("Programmed=True Programmed 2 of 2") }, 0},
+		"WhyNot":    {"what goes with False", gateway(waits), func(g *gatewayv1.Gateway) { g.Status.Conditions[0].Message = "two of none" }, 1000},
+		"Status":    {"it is programmed", gateway(waits), func(g *gatewayv1.Gateway) { g.Status.Conditions = all("Programmed=True Programmed") }, 1000},
+		"Gone":      {"the condition has gone", gateway(accepted), func(g *gatewayv1.Gateway) { g.Status.Conditions = nil }, 1000},
+		"Replaced":  {"another Gateway of that name", gateway(accepted), func(g *gatewayv1.Gateway) { g.UID = "other" }, 1000},
+		"Deleted":   {"its deletion has begun", gateway(accepted), func(g *gatewayv1.Gateway) { g.DeletionTimestamp = ptr.To(metav1.Now()) }, 1000},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got woken
+			changed := tc.old.DeepCopy()
+			tc.change(changed)
+			c.gatewayHandlers(got.enqueue).UpdateFunc(tc.old, changed)
+			if len(got) != tc.want {
+				t.Errorf("%s: %d routes are woken, want %d", tc.reason, len(got), tc.want)
+			}
+		})
+	}
 }
 
 // BenchmarkServiceChanged is what a change of a Service costs that 12 routes use, from
