@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -174,15 +175,15 @@ func duration(d time.Duration) gatewayv1.Duration {
 	if d < 0 || d%time.Millisecond != 0 || d/time.Hour > maxUnit {
 		return gatewayv1.Duration(d.String())
 	}
-	var b strings.Builder
+	var text []byte
 	for _, unit := range []struct {
 		size time.Duration
 		name string
 	}{{time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}, {time.Millisecond, "ms"}} {
 		if n := d / unit.size; n > 0 {
-			fmt.Fprintf(&b, "%d%s", n, unit.name)
+			text = append(strconv.AppendInt(text, int64(n), 10), unit.name...)
 			d -= n * unit.size
 		}
 	}
-	return gatewayv1.Duration(b.String())
+	return gatewayv1.Duration(text)
 }
