@@ -66,7 +66,7 @@ var remedies = map[string]string{
 	string(gatewayv1.ListenerEntryReasonTooManyListeners):      "name fewer hostnames, or another Gateway",
 	string(gatewayv1.RouteReasonRefNotPermitted):               "only references within the namespace are rendered: ask whoever runs the gateway",
 	string(gatewayv1.ListenerSetReasonParentNotAccepted):       "look at the Gateway's status",
-	string(gatewayv1.ListenerEntryReasonUnsupportedProtocol):   "the Gateway has to support HTTPS on port 443",
+	string(gatewayv1.ListenerEntryReasonUnsupportedProtocol):   "of a listener it is HTTPS, of a Service's port its appProtocol",
 	string(gatewayv1.ListenerEntryReasonPortUnavailable):       "the Gateway has to offer port 443",
 	string(gatewayv1.RouteReasonUnsupportedValue):              "the gateway does not support a field of the HTTPRoute; a timeout is the first to try without",
 	string(gatewayv1.RouteReasonNoMatchingParent):              "name a Gateway that serves HTTP",
@@ -75,7 +75,7 @@ var remedies = map[string]string{
 	string(gatewayv1.GatewayReasonUnsupportedAddress):          "look at the Gateway's spec.addresses",
 	string(gatewayv1.ListenerEntryReasonListenerConflict):      "another listener of the Gateway has the port and the hostname",
 	string(gatewayv1.RouteReasonInvalidKind):                   "the gateway has to support Services as backends",
-	string(gatewayv1.ListenerSetReasonListenersNotValid):       "look at the ListenerSet's status.listeners",
+	string(gatewayv1.ListenerSetReasonListenersNotValid):       "look at its status.listeners",
 	string(gatewayv1.GatewayReasonAddressNotUsable):            "look at the Gateway's spec.addresses",
 	string(gatewayv1.GatewayReasonNoResources):                 "ask whoever runs the gateway",
 }

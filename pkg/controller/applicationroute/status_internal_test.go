@@ -277,7 +277,7 @@ func TestConditions(t *testing.T) {
 		"NotFound": {"the gateway's copy may lag behind ours", converged(says("Accepted=True Accepted", "ResolvedRefs=False BackendNotFound web?")), waits("BackendNotFound"),
 			`example.com/gateway cannot use what HTTPRoute "web" refers to: BackendNotFound: web? (if the Services are there, the gateway may be about to see them, or may not be permitted to)`},
 		"Unresolved": {"lasting", converged(says("Accepted=True Accepted", "ResolvedRefs=False UnsupportedProtocol h3")), refused("UnsupportedProtocol"),
-			`example.com/gateway cannot use what HTTPRoute "web" refers to: UnsupportedProtocol: h3 (the Gateway has to support HTTPS on port 443)`},
+			`example.com/gateway cannot use what HTTPRoute "web" refers to: UnsupportedProtocol: h3 (of a listener it is HTTPS, of a Service's port its appProtocol)`},
 		"Partly": {"an older form of the one rule may be in use", converged(says("Accepted=True Accepted", "ResolvedRefs=True ResolvedRefs", "PartiallyInvalid=True UnsupportedValue a rule")),
 			refused("UnsupportedValue"),
 			`example.com/gateway has taken up only a part of HTTPRoute "web": UnsupportedValue: a rule (the gateway does not support a field of the HTTPRoute; a timeout is the first to try without)`},
@@ -314,6 +314,13 @@ func TestConditions(t *testing.T) {
 		"SetRefused": {"most Gateways allow none, and the HTTPRoute is refused with it", withTLS(setSays("Accepted=False NotAllowed none", "Programmed=False NotAllowed none"), func(s *observed) {
 			s.httpRoute.Status.Parents[0].Conditions = all("Accepted=False NoMatchingParent x")
 		}), refused("NotAllowed"), `Gateway infra/public does not accept ListenerSet "web": NotAllowed: none (allow ListenerSets of this namespace in the Gateway's spec.allowedListeners)`},
+		"RefusedBySetUndecided": {"no listener is there yet; an Event each time a route is made would be noise", withTLS(setSays("Accepted=Unknown Pending hm"), func(s *observed) {
+			s.httpRoute.Status.Parents[0].Conditions = all("Accepted=False NoMatchingParent x")
+		}), waits("WaitingForGateway"), `it is not known whether ListenerSet "web" is accepted: Pending: hm`},
+		"RefusedBySetAccepted": {"now it means what it says", withTLS(func(s *observed) {
+			s.httpRoute.Status.Parents[0].Conditions = all("Accepted=False NoMatchingListenerHostname x")
+		}), refused("NoMatchingListenerHostname"),
+			`example.com/gateway does not accept HTTPRoute "web" as a route of ListenerSet shop/web: NoMatchingListenerHostname: x (give the Gateway a listener for the hostname)`},
 		"SetRefusedListeners": {"a refusal of the set that is not about its listeners comes before them", withTLS(setSays("Accepted=False NotAllowed none"),
 			listenerSays("Accepted=False TooManyListeners 64")), refused("NotAllowed"),
 			`Gateway infra/public does not accept ListenerSet "web": NotAllowed: none (allow ListenerSets of this namespace in the Gateway's spec.allowedListeners)`},
@@ -337,7 +344,7 @@ func TestConditions(t *testing.T) {
 		"ListenerPending": {"a matter of time", withTLS(listenerSays("Programmed=False Pending soon")), waits("Pending"),
 			`the listener of ListenerSet "web" for "*.shop.example.com" is not programmed: Pending: soon`},
 		"SetListenersNotValid": {"and no listener says why", withTLS(setSays("Accepted=False ListenersNotValid x", "Programmed=True Programmed")), refused("ListenersNotValid"),
-			`Gateway infra/public does not accept ListenerSet "web": ListenersNotValid: x (look at the ListenerSet's status.listeners)`},
+			`Gateway infra/public does not accept ListenerSet "web": ListenersNotValid: x (look at its status.listeners)`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

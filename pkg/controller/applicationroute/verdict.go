@@ -27,10 +27,19 @@ import (
 func verdict(route *v1alpha1.ApplicationRoute, seen observed) []conditions.Problem {
 	gateway := parent{kindGateway, seen.gateway}
 	all := gatewayAccepted(route, gateway, seen.gatewayState)
+	ofRoute := ofHTTPRoute(seen.httpRoute, parentOf(route, seen.gateway))
 	if route.Spec.TLSSecret != "" {
-		all = append(all, ofListenerSet(seen.listenerSet, gateway)...)
+		ofSet := ofListenerSet(seen.listenerSet, gateway)
+		// Both are new at the same time. As long as the gateway has not made up its
+		// mind about the ListenerSet it may find no listener for the HTTPRoute.
+		if len(ofSet) > 0 && !slices.ContainsFunc(ofSet, isLasting) {
+			for n := range ofRoute {
+				ofRoute[n].Lasting = false
+			}
+		}
+		all = append(all, ofSet...)
 	}
-	all = append(all, ofHTTPRoute(seen.httpRoute, parentOf(route, seen.gateway))...)
+	all = append(all, ofRoute...)
 	all = append(all, gatewayProgrammed(gateway, seen.gatewayState)...)
 	slices.SortStableFunc(all, func(a, b conditions.Problem) int {
 		switch {
@@ -43,6 +52,8 @@ func verdict(route *v1alpha1.ApplicationRoute, seen observed) []conditions.Probl
 	})
 	return all
 }
+
+func isLasting(p conditions.Problem) bool { return p.Lasting }
 
 // answer is what a condition says that is wanted to be True.
 type answer int
