@@ -13,24 +13,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/leaderelection"
 	clientmetrics "k8s.io/client-go/tools/metrics"
 	"k8s.io/klog/v2"
 
-	platformv1alpha1 "github.com/steadwatch/steadwatch/pkg/apis/platform/v1alpha1"
 	"github.com/steadwatch/steadwatch/pkg/canary"
 	"github.com/steadwatch/steadwatch/pkg/controller"
 	"github.com/steadwatch/steadwatch/pkg/controller/metrics"
-	"github.com/steadwatch/steadwatch/pkg/controller/undecodable"
-	"github.com/steadwatch/steadwatch/pkg/controller/webapp"
-	"github.com/steadwatch/steadwatch/pkg/generated/clientset/versioned"
 	"github.com/steadwatch/steadwatch/pkg/informer"
 )
 
@@ -79,164 +72,34 @@ func run(ctx context.Context, o *options) error {
 		fence = newFence(0, 0, clock)
 	}
 
-	// Local copies. A kind that cannot be listed is a state of its own. Each has
-	// connections of its own, so that a watch which has gone silent can leave them;
-	// they share the one over which it is found out.
+	// Local copies and controllers, each in a file of its own. A kind that cannot be
+	// listed is a state of its own, and holds up nobody who can do without it. What is
+	// shared: the Services, the connection over which a watch that has gone silent is
+	// found out, and the metrics.
 	hearing, err := newHearing(config, o)
 	if err != nil {
 		return err
 	}
-	webAppsVia, deploymentsVia, servicesVia, configMapsVia := informer.NewConnection(reads), informer.NewConnection(reads), informer.NewConnection(reads), informer.NewConnection(reads)
-	platform, err := versioned.NewForConfig(webAppsVia.Config())
-	if err != nil {
-		return fmt.Errorf("build the client for reading: %w", err)
-	}
-	webApps, err := informer.New(informer.Config[*platformv1alpha1.WebApp]{
-		Resource:      platformv1alpha1.SchemeGroupVersion.WithResource("webapps"),
-		ListerWatcher: informer.Tolerant(platform.PlatformV1alpha1().RESTClient()),
-		Hearing:       hearing,
-		Connection:    webAppsVia,
-		Namespaces:    o.namespaces,
-		Indexers:      webapp.Indexers(),
-	})
-	if err != nil {
-		return err
-	}
-	kube, err := kubernetes.NewForConfig(deploymentsVia.Config())
-	if err != nil {
-		return fmt.Errorf("build the client for reading: %w", err)
-	}
-	deployments, err := informer.New(informer.Config[*appsv1.Deployment]{
-		Resource:      appsv1.SchemeGroupVersion.WithResource("deployments"),
-		ListerWatcher: informer.ListWatch(kube, kube.AppsV1().Deployments),
-		Hearing:       hearing,
-		Connection:    deploymentsVia,
-		Namespaces:    o.namespaces,
-	})
-	if err != nil {
-		return err
-	}
-	if kube, err = kubernetes.NewForConfig(servicesVia.Config()); err != nil {
-		return fmt.Errorf("build the client for reading: %w", err)
-	}
-	services, err := informer.New(informer.Config[*corev1.Service]{
-		Resource:      corev1.SchemeGroupVersion.WithResource("services"),
-		ListerWatcher: informer.ListWatch(kube, kube.CoreV1().Services),
-		Hearing:       hearing,
-		Connection:    servicesVia,
-		Namespaces:    o.namespaces,
-	})
-	if err != nil {
-		return err
-	}
-	if kube, err = kubernetes.NewForConfig(configMapsVia.Config()); err != nil {
-		return fmt.Errorf("build the client for reading: %w", err)
-	}
-	configMaps, err := informer.New(informer.Config[*corev1.ConfigMap]{
-		Resource:      corev1.SchemeGroupVersion.WithResource("configmaps"),
-		ListerWatcher: informer.ListWatch(kube, kube.CoreV1().ConfigMaps),
-		Hearing:       hearing,
-		Connection:    configMapsVia,
-		Namespaces:    o.namespaces,
-		Transform:     webapp.TransformConfigMap,
-	})
-	if err != nil {
-		return err
-	}
-	informers := []metrics.Informer{webApps, deployments, services, configMaps}
-
-	// The WebApp controller. Its name in the audit log is also the field manager
-	// that its writes name.
-	const webAppName = "steadwatch-webapp"
-	writing := fencedConfig(config, fence, webAppName, o.kubeAPIQPS, o.kubeAPIBurst)
-	webAppConfig := webapp.Config{
-		WebApps: webApps, Deployments: deployments, Services: services, ConfigMaps: configMaps,
-		Writes:    informer.NewWrites(writeOverdueAfter, webApps, deployments, services),
-		Converged: counters.Converged("WebApp"),
-	}
-	if webAppConfig.Kube, err = kubernetes.NewForConfig(writing); err != nil {
-		return fmt.Errorf("build the client of %s: %w", webAppName, err)
-	}
-	if webAppConfig.Platform, err = versioned.NewForConfig(writing); err != nil {
-		return fmt.Errorf("build the client of %s: %w", webAppName, err)
-	}
-	if webAppConfig.Metadata, err = metadata.NewForConfig(writing); err != nil {
-		return fmt.Errorf("build the client of %s: %w", webAppName, err)
-	}
-	for _, i := range []interface {
-		Resource() schema.GroupVersionResource
-		OnRewind(func())
-	}{webApps, deployments, services} {
-		i.OnRewind(func() { webAppConfig.Writes.Reset(i.Resource()) })
-	}
-	reporting := fencedConfig(config, fence, webAppName+"-events", 5, 25)
-	reporter, err := kubernetes.NewForConfig(reporting)
-	if err != nil {
-		return fmt.Errorf("build the client for Events: %w", err)
-	}
-	eventsCtx, stopEvents := context.WithCancel(context.WithoutCancel(ctx))
+	events, stopEvents := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopEvents()
-	recorder := newEventRecorder(eventsCtx, reporter.CoreV1(), webAppName)
-	webAppConfig.Recorder = recorder
-	webAppReconciler, err := webapp.New(webAppConfig)
+	parts := &shared{o: o, config: config, reads: reads, fence: fence, hearing: hearing, registry: registry, counters: counters, events: events}
+	services, err := newCopy(parts, informer.Config[*corev1.Service]{Resource: corev1.SchemeGroupVersion.WithResource("services")},
+		by(kubernetes.NewForConfig, func(kube *kubernetes.Clientset) func(string) cache.ListerWatcherWithContext {
+			return informer.ListWatch(kube, kube.CoreV1().Services)
+		}))
 	if err != nil {
 		return err
 	}
-	// What is done for a WebApp that cannot be decoded, in place of reconciling it.
-	// Its limiter is its own: people are told however much there is to reconcile.
-	telling := fencedConfig(config, fence, webAppName+"-undecodable", 5, 10)
-	teller, err := versioned.NewForConfig(telling)
-	if err != nil {
-		return fmt.Errorf("build the client for undecodable objects: %w", err)
-	}
-	webAppUndecodable, err := undecodable.New(undecodable.Config{
-		Resource:     platformv1alpha1.SchemeGroupVersion.WithResource("webapps"),
-		Kind:         "WebApp",
-		Client:       teller.PlatformV1alpha1().RESTClient(),
-		FieldManager: webAppName,
-		Quarantined:  webApps.Quarantined,
-		Finalizer:    platformv1alpha1.Finalizer,
-		Finalize:     webAppReconciler.Finalize,
-		Recorder:     recorder,
-	})
+	webApps, err := newWebApp(parts, services)
 	if err != nil {
 		return err
 	}
-	webAppController, err := controller.New(controller.Config{
-		Name:       "webapp",
-		Reconciler: webAppReconciler,
-		Frozen:     webAppUndecodable,
-		// A WebApp that cannot be decoded may be in no lister.
-		Keys:             func() []cache.ObjectName { return append(webAppReconciler.Keys(), quarantinedKeys(webApps)...) },
-		Gate:             gate(webAppConfig.Writes, webApps.Quarantined),
-		Workers:          o.workers,
-		ReconcileTimeout: o.reconcileTimeout,
-		ShutdownTimeout:  o.shutdownTimeout,
-		RetryBaseDelay:   o.retryBaseDelay,
-		RetryMaxDelay:    o.retryMaxDelay,
-		RetryQPS:         o.retryQPS,
-		RetryBurst:       o.retryBurst,
-		TerminalRecheck:  o.terminalRecheck,
-		MetricsProvider:  counters,
-		Observe:          counters.Observe("webapp"),
-	})
+	routes, err := newApplicationRoute(parts, services)
 	if err != nil {
 		return err
 	}
-	webAppCaches, err := webAppReconciler.Register(webAppController)
-	if err != nil {
-		return err
-	}
-	webApps.OnQuarantine(func(bad informer.Quarantined, entered bool) {
-		if !entered {
-			webAppUndecodable.Forget(bad.Key)
-		}
-		webAppController.Enqueue(controller.Urgent, bad.Key)
-	})
-	registry.MustRegister(metrics.NewCollector(informers, []metrics.Controller{webAppController}))
-	registry.MustRegister(metrics.NewUnconverged("WebApp", func() (int, bool) {
-		return webApps.Unconverged(func(app *platformv1alpha1.WebApp) int64 { return app.Status.ObservedGeneration })
-	}))
+	everything := gather(services, webApps, routes)
+	registry.MustRegister(metrics.NewCollector(everything.informers, everything.measured))
 
 	// The write that must come back.
 	watching, err := newWatchCanary(config, o, fence, counters, registry, hearing.AuditNow)
@@ -246,7 +109,7 @@ func run(ctx context.Context, o *options) error {
 
 	// The lease.
 	var elected *election
-	live := watching.liveness(canary.Check{Name: "webapp", Check: webAppController.Check, Note: wedgedNote(webAppController)})
+	live := watching.liveness(everything.wedged...)
 	if o.leaderElect {
 		if elected, err = newElection(config, o, fence); err != nil {
 			return err
@@ -256,7 +119,7 @@ func run(ctx context.Context, o *options) error {
 
 	// Servers, before anything can wait: a filled cache, the lease, or whoever
 	// waits for a probe of this very process.
-	ready := &readiness{informers: informers}
+	ready := &readiness{informers: everything.informers}
 	probes := http.NewServeMux()
 	handle(probes, "/healthz", live)
 	handle(probes, "/readyz", []canary.Check{{Name: "informers", Check: ready.Check}})
@@ -268,7 +131,7 @@ func run(ctx context.Context, o *options) error {
 		serving.listen(ctx, "health-probe-bind-address", o.healthAddress, probes),
 		serving.listen(ctx, "metrics-bind-address", o.metricsAddress, scrapes),
 		serving.listen(ctx, "debug-bind-address", o.debugAddress,
-			watching.debug(debugHandler(informers, []quarantineSource{webApps}, map[string]*controller.Controller{"webapp": webAppController}))),
+			watching.debug(debugHandler(everything.informers, everything.quarantines, everything.controllers))),
 	); err != nil {
 		return err
 	}
@@ -278,26 +141,15 @@ func run(ctx context.Context, o *options) error {
 	informing, stopInformers := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopInformers()
 	var informersDone sync.WaitGroup
-	for _, run := range []func(context.Context) error{webApps.Run, deployments.Run, services.Run, configMaps.Run} {
+	for _, c := range everything.copies {
 		informersDone.Go(func() {
-			if err := run(informing); err != nil {
+			if err := c.Run(informing); err != nil {
 				logger.Error(err, "Informer ended")
 			}
 		})
 	}
 	context.AfterFunc(ctx, ready.shutDown)
-	lead := watching.during(func(ctx context.Context) error {
-		if !awaitCaches(ctx, "webapp", informers, webAppCaches) {
-			return nil
-		}
-		err := webAppController.Run(ctx)
-		if !errors.Is(context.Cause(ctx), controller.ErrAbort) {
-			flushing, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
-			defer cancel()
-			recorder.flush(flushing)
-		}
-		return err
-	})
+	lead := watching.during(together(webApps.lead, routes.lead))
 	if o.leaderElect {
 		err = elected.run(ctx, lead)
 	} else {

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+	gatewayversioned "sigs.k8s.io/gateway-api/pkg/client/clientset/versioned"
+
+	networkingv1alpha1 "github.com/steadwatch/steadwatch/pkg/apis/networking/v1alpha1"
+	"github.com/steadwatch/steadwatch/pkg/controller"
+	"github.com/steadwatch/steadwatch/pkg/controller/applicationroute"
+	"github.com/steadwatch/steadwatch/pkg/controller/metrics"
+	"github.com/steadwatch/steadwatch/pkg/controller/undecodable"
+	"github.com/steadwatch/steadwatch/pkg/generated/clientset/versioned"
+	"github.com/steadwatch/steadwatch/pkg/informer"
+)
+
+// newApplicationRoute puts the ApplicationRoute controller together.
+func newApplicationRoute(s *shared, services *informer.Informer[*corev1.Service]) (*assembly, error) {
+	// Its name in the audit log is also the field manager that its writes name.
+	const name = "steadwatch-applicationroute"
+	resource := networkingv1alpha1.SchemeGroupVersion.WithResource("applicationroutes")
+
+	routes, err := newCopy(s, informer.Config[*networkingv1alpha1.ApplicationRoute]{Resource: resource,
+		Indexers: applicationroute.Indexers(s.o.defaultGateway.ObjectName)},
+		by(versioned.NewForConfig, func(networking *versioned.Clientset) func(string) cache.ListerWatcherWithContext {
+			return informer.Tolerant(networking.NetworkingV1alpha1().RESTClient())
+		}))
+	if err != nil {
+		return nil, err
+	}
+	// The kinds of the Gateway API may be missing, or newer than our types: one object
+	// that does not fit them stops nothing.
+	gatewayAPI := by(gatewayversioned.NewForConfig, func(gateway *gatewayversioned.Clientset) func(string) cache.ListerWatcherWithContext {
+		return informer.Tolerant(gateway.GatewayV1().RESTClient())
+	})
+	httpRoutes, err := newCopy(s, informer.Config[*gatewayv1.HTTPRoute]{Resource: gatewayv1.SchemeGroupVersion.WithResource("httproutes"), Optional: true,
+		Indexers: applicationroute.HTTPRouteIndexers()}, gatewayAPI)
+	if err != nil {
+		return nil, err
+	}
+	listenerSets, err := newCopy(s, informer.Config[*gatewayv1.ListenerSet]{Resource: gatewayv1.SchemeGroupVersion.WithResource("listenersets"), Optional: true}, gatewayAPI)
+	if err != nil {
+		return nil, err
+	}
+	gateways, err := newCopy(s, informer.Config[*gatewayv1.Gateway]{Resource: gatewayv1.SchemeGroupVersion.WithResource("gateways"), Optional: true}, gatewayAPI)
+	if err != nil {
+		return nil, err
+	}
+	copies := []localCopy{routes, httpRoutes, listenerSets, gateways}
+	// Of Secrets nothing but metadata ever gets here, and that only if it is asked for.
+	var secrets *informer.Informer[*metav1.PartialObjectMetadata]
+	if s.o.tlsSecrets {
+		secretsResource := corev1.SchemeGroupVersion.WithResource("secrets")
+		secrets, err = newCopy(s, informer.Config[*metav1.PartialObjectMetadata]{Resource: secretsResource, Transform: applicationroute.TransformSecret},
+			by(metadata.NewForConfig, func(clients metadata.Interface) func(string) cache.ListerWatcherWithContext {
+				return informer.ListWatch(clients, clients.Resource(secretsResource).Namespace)
+			}))
+		if err != nil {
+			return nil, err
+		}
+		copies = append(copies, secrets)
+	}
+
+	recorder, err := s.newRecorder(name)
+	if err != nil {
+		return nil, err
+	}
+	cfg := applicationroute.Config{
+		ApplicationRoutes: routes, Services: services, HTTPRoutes: httpRoutes, ListenerSets: listenerSets, Gateways: gateways, Secrets: secrets,
+		Writes:         newWrites(routes, httpRoutes, listenerSets),
+		DefaultGateway: s.o.defaultGateway.ObjectName,
+		Recorder:       recorder,
+		Converged:      s.counters.Converged("ApplicationRoute"),
+	}
+	writing := s.writer(name, "", s.o.kubeAPIQPS, s.o.kubeAPIBurst)
+	if cfg.Kube, err = kubernetes.NewForConfig(writing); err != nil {
+		return nil, fmt.Errorf("build the client of %s: %w", name, err)
+	}
+	if cfg.Networking, err = versioned.NewForConfig(writing); err != nil {
+		return nil, fmt.Errorf("build the client of %s: %w", name, err)
+	}
+	if cfg.Gateway, err = gatewayversioned.NewForConfig(writing); err != nil {
+		return nil, fmt.Errorf("build the client of %s: %w", name, err)
+	}
+	if cfg.Metadata, err = metadata.NewForConfig(writing); err != nil {
+		return nil, fmt.Errorf("build the client of %s: %w", name, err)
+	}
+	reconciler, err := applicationroute.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	// As for WebApps, without a finalizer: there is nothing to do for a route that is
+	// deleted.
+	teller, err := versioned.NewForConfig(s.writer(name, "-undecodable", 5, 10))
+	if err != nil {
+		return nil, fmt.Errorf("build the client for undecodable objects: %w", err)
+	}
+	reporter, err := undecodable.New(undecodable.Config{
+		Resource:     resource,
+		Kind:         "ApplicationRoute",
+		Client:       teller.NetworkingV1alpha1().RESTClient(),
+		FieldManager: name,
+		Quarantined:  routes.Quarantined,
+		Recorder:     recorder,
+	})
+	if err != nil {
+		return nil, err
+	}
+
+	a := &assembly{
+		name:        "applicationroute",
+		copies:      copies,
+		quarantines: []quarantineSource{routes, httpRoutes, listenerSets, gateways},
+		needs:       []metrics.Informer{routes, services},
+		recorder:    recorder,
+	}
+	if a.Controller, err = s.newController(a.name, reconciler, reporter, cfg.Writes, reconciler.Keys, routes); err != nil {
+		return nil, err
+	}
+	if a.caches, err = reconciler.Register(a); err != nil {
+		return nil, err
+	}
+	routes.OnQuarantine(func(bad informer.Quarantined, entered bool) {
+		if !entered {
+			reporter.Forget(bad.Key)
+		}
+		a.Enqueue(controller.Urgent, bad.Key)
+	})
+	s.registry.MustRegister(metrics.NewUnconverged("ApplicationRoute", func() (int, bool) {
+		return routes.Unconverged(func(route *networkingv1alpha1.ApplicationRoute) int64 { return route.Status.ObservedGeneration })
+	}))
+	return a, nil
+}

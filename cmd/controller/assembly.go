@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/steadwatch/steadwatch/pkg/canary"
+	"github.com/steadwatch/steadwatch/pkg/controller"
+	"github.com/steadwatch/steadwatch/pkg/controller/metrics"
+	"github.com/steadwatch/steadwatch/pkg/informer"
+)
+
+// shared is what the controllers of this process have in common.
+type shared struct {
+	o        *options
+	config   *rest.Config // as loaded
+	reads    *rest.Config // of all local copies
+	fence    *fence
+	hearing  *informer.Hearing
+	registry prometheus.Registerer
+	counters *metrics.Metrics
+	// events ends when no Event will be written any more.
+	events context.Context
+}
+
+// localCopy is an informer of any type.
+type localCopy interface {
+	metrics.Informer
+	Run(context.Context) error
+}
+
+// newCopy makes the local copy of one resource: with Resource, Indexers and Transform
+// as in c, and the rest as this process does it. Each has connections of its own, so
+// that a watch which has gone silent can leave them; list makes what lists and watches
+// of such a connection's config.
+func newCopy[T cache.Object](s *shared, c informer.Config[T], list func(*rest.Config) (func(namespace string) cache.ListerWatcherWithContext, error)) (*informer.Informer[T], error) {
+	via := informer.NewConnection(s.reads)
+	var err error
+	if c.ListerWatcher, err = list(via.Config()); err != nil {
+		return nil, fmt.Errorf("build the client for reading %s: %w", c.Resource.GroupResource(), err)
+	}
+	c.Hearing, c.Connection, c.Namespaces = s.hearing, via, s.o.namespaces
+	return informer.New(c)
+}
+
+// by is newCopy's list with a clientset, as its package's newForConfig makes it.
+func by[C any](newForConfig func(*rest.Config) (C, error), list func(C) func(namespace string) cache.ListerWatcherWithContext) func(*rest.Config) (func(string) cache.ListerWatcherWithContext, error) {
+	return func(config *rest.Config) (func(string) cache.ListerWatcherWithContext, error) {
+		clients, err := newForConfig(config)
+		if err != nil {
+			return nil, err
+		}
+		return list(clients), nil
+	}
+}
+
+// assembly is one controller with all that belongs to it alone.
+type assembly struct {
+	*controller.Controller
+	name string
+	// copies are its local copies, without those that it shares. Of needs it waits for
+	// before it runs, until everything in caches is done.
+	copies      []localCopy
+	quarantines []quarantineSource
+	needs       []metrics.Informer
+	caches      []cache.DoneChecker
+	recorder    *eventRecorder
+}
+
+// writer returns the config of clients that write for a controller. suffix tells those
+// apart that have a limiter of their own.
+func (s *shared) writer(name, suffix string, qps float64, burst int) *rest.Config {
+	return fencedConfig(s.config, s.fence, name+suffix, qps, burst)
+}
+
+// newRecorder returns the recorder of a controller's Events, with a limiter of its own.
+func (s *shared) newRecorder(name string) (*eventRecorder, error) {
+	client, err := kubernetes.NewForConfig(s.writer(name, "-events", 5, 25))
+	if err != nil {
+		return nil, fmt.Errorf("build the client for Events: %w", err)
+	}
+	return newEventRecorder(s.events, client.CoreV1(), name), nil
+}
+
+// newWrites remembers a controller's writes until sources show them. What was written
+// before etcd was set back may never be seen.
+func newWrites(sources ...interface {
+	informer.Source
+	OnRewind(func())
+}) *informer.Writes {
+	all := make([]informer.Source, 0, len(sources))
+	for _, source := range sources {
+		all = append(all, source)
+	}
+	writes := informer.NewWrites(writeOverdueAfter, all...)
+	for _, source := range sources {
+		source.OnRewind(func() { writes.Reset(source.Resource()) })
+	}
+	return writes
+}
+
+// newController runs reconciler with the queue that the flags ask for. Of the keys that
+// keys does not have, those in quarantined are objects too.
+func (s *shared) newController(name string, reconciler, frozen controller.Reconciler, writes *informer.Writes,
+	keys func() []cache.ObjectName, objects interface {
+		quarantineSource
+		Quarantined(cache.ObjectName) (informer.Quarantined, bool)
+	}) (*controller.Controller, error) {
+	return controller.New(controller.Config{
+		Name:       name,
+		Reconciler: reconciler,
+		Frozen:     frozen,
+		// An object that cannot be decoded may be in no lister.
+		Keys:             func() []cache.ObjectName { return append(keys(), quarantinedKeys(objects)...) },
+		Gate:             gate(writes, objects.Quarantined),
+		Workers:          s.o.workers,
+		ReconcileTimeout: s.o.reconcileTimeout,
+		ShutdownTimeout:  s.o.shutdownTimeout,
+		RetryBaseDelay:   s.o.retryBaseDelay,
+		RetryMaxDelay:    s.o.retryMaxDelay,
+		RetryQPS:         s.o.retryQPS,
+		RetryBurst:       s.o.retryBurst,
+		TerminalRecheck:  s.o.terminalRecheck,
+		MetricsProvider:  s.counters,
+		Observe:          s.counters.Observe(name),
+	})
+}
+
+// lead reconciles until ctx ends. Before that it waits for the local copies, and
+// afterwards for the last Events.
+func (a *assembly) lead(ctx context.Context) error {
+	if !awaitCaches(ctx, a.name, a.needs, a.caches) {
+		return nil
+	}
+	err := a.Run(ctx)
+	if !errors.Is(context.Cause(ctx), controller.ErrAbort) {
+		flushing, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+		defer cancel()
+		a.recorder.flush(flushing)
+	}
+	return err
+}
+
+// together runs every lead at once, each for itself: one that waits holds up no other.
+// It returns when all of them have, which is when ctx has ended, or when one of them
+// fails: then the others end too.
+func together(leads ...func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		errs := make([]error, len(leads))
+		var done sync.WaitGroup
+		for n, lead := range leads {
+			done.Go(func() {
+				if errs[n] = lead(ctx); errs[n] != nil {
+					cancel(errs[n])
+				}
+			})
+		}
+		done.Wait()
+		return errors.Join(errs...)
+	}
+}
+
+// gathered is what the views of this process are drawn from, in the same order in all
+// of them.
+type gathered struct {
+	copies      []localCopy
+	informers   []metrics.Informer
+	quarantines []quarantineSource
+	controllers map[string]*controller.Controller
+	measured    []metrics.Controller
+	// wedged fail when all workers of a controller are.
+	wedged []canary.Check
+}
+
+// gather takes apart the controllers and the local copy that they share.
+func gather(services localCopy, all ...*assembly) *gathered {
+	g := &gathered{copies: []localCopy{services}, controllers: map[string]*controller.Controller{}}
+	for _, a := range all {
+		g.copies = append(g.copies, a.copies...)
+		g.quarantines = append(g.quarantines, a.quarantines...)
+		g.controllers[a.name] = a.Controller
+		g.measured = append(g.measured, a.Controller)
+		g.wedged = append(g.wedged, canary.Check{Name: a.name, Check: a.Check, Note: wedgedNote(a.Controller)})
+	}
+	for _, c := range g.copies {
+		g.informers = append(g.informers, c)
+	}
+	return g
+}
