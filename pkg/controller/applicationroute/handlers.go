@@ -241,18 +241,20 @@ func (c *Controller) serviceHandlers(enqueue enqueue) cache.TypedResourceEventHa
 	}
 }
 
-// secretHandlers take any change: the type of a Secret is not in its metadata.
+// secretHandlers look at which Secret it is: its type, which is all that a status shows
+// of it, cannot change. That of a certificate is written at each renewal.
 func (c *Controller) secretHandlers(enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*metav1.PartialObjectMetadata] {
 	return cache.TypedResourceEventHandlerDetailedFuncs[*metav1.PartialObjectMetadata]{
 		AddFunc: func(s *metav1.PartialObjectMetadata, initial bool) {
 			enqueue(controller.AddedLane(initial), c.referring(indexSecret, nameOf(s))...)
 		},
 		UpdateFunc: func(old, s *metav1.PartialObjectMetadata) {
-			if old.ResourceVersion != s.ResourceVersion {
+			if old.UID != s.UID {
 				enqueue(controller.Normal, c.referring(indexSecret, nameOf(s))...)
 			}
 		},
 		DeleteFunc: func(s cache.DeletedObject[*metav1.PartialObjectMetadata]) {
+			c.secretTypes.forget(s.GetObjectName())
 			enqueue(controller.Normal, c.referring(indexSecret, s.GetObjectName())...)
 		},
 	}
