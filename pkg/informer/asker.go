@@ -121,11 +121,21 @@ func (a *asker) question(ctx context.Context, from string) answer {
 		a.hearing.replace(old, fresh)
 		return got
 	}
-	defer fresh.close()
 	if ctx.Err() != nil {
+		fresh.close()
 		return answer{kind: unreachable, err: ctx.Err()}
 	}
-	if plain := fresh.answers(ctx); plain != nil {
+	alive := make(chan bool, 1)
+	go func() { alive <- old.answers(ctx) == nil }()
+	plain := fresh.answers(ctx)
+	if oldAlive := <-alive; !oldAlive && plain == nil {
+		// Watches are silent on both, but only one of them is good for the audit that
+		// follows. One that lives is not cut: others use it.
+		a.hearing.replace(old, fresh)
+		return answer{kind: mute, err: err}
+	}
+	fresh.close()
+	if plain != nil {
 		return answer{kind: unreachable, err: fmt.Errorf("%w; a plain request: %w", err, plain)}
 	}
 	return answer{kind: mute, err: err}

@@ -2,6 +2,7 @@ package informer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -51,6 +52,7 @@ func (a *asker) pages(ctx context.Context) (*listing, error) {
 		if token == "" {
 			all.resourceVersion = page.ResourceVersion
 		}
+		before := len(all.objects)
 		for n := range page.Items {
 			o := &page.Items[n]
 			if o.Namespace != namespace {
@@ -59,9 +61,29 @@ func (a *asker) pages(ctx context.Context) (*listing, error) {
 			all.objects[cache.NewObjectName(namespace, o.Name)] = mark{types.UID(o.UID), o.ResourceVersion, o.Generation}
 		}
 		if token = page.Continue; token == "" {
-			return all, nil
+			return all, all.check()
+		}
+		if len(all.objects) == before {
+			return nil, errRepeated
 		}
 	}
+}
+
+// errRepeated is for a server that gives a token for the next page and does not know it.
+var errRepeated = errors.New("the list does not come to its end: a page of it brings nothing new")
+
+// check refuses a list whose revision says nothing about its objects. Everything might
+// be deleted then, or the API server be set back.
+func (l *listing) check() error {
+	if l.resourceVersion == "" || l.resourceVersion == "0" {
+		return fmt.Errorf("the list has the resourceVersion %q, which is none", l.resourceVersion)
+	}
+	for key, m := range l.objects {
+		if below(l.resourceVersion, m.resourceVersion) {
+			return fmt.Errorf("the list has the resourceVersion %s and in it %s of %s", l.resourceVersion, key, m.resourceVersion)
+		}
+	}
+	return nil
 }
 
 // page lists one page, on a fresh connection if the process's is dead.

@@ -1,6 +1,8 @@
 package informer
 
 import (
+	"context"
+	"errors"
 	"net"
 	"sync"
 	"time"
@@ -31,6 +33,7 @@ const (
 // else. Safe for concurrent use.
 type Connection struct {
 	config *rest.Config
+	err    error // why New refuses it
 	dialer *connrotation.Dialer
 
 	mu     sync.Mutex
@@ -38,9 +41,16 @@ type Connection struct {
 }
 
 // NewConnection copies config and gives the copy a dialer of its own, which
-// dials through config.Dial where that is set.
+// dials through config.Dial where that is set. A config with a Transport dials for
+// itself: New refuses the Connection, as it does one of nil.
 func NewConnection(config *rest.Config) *Connection {
+	if config == nil {
+		return &Connection{config: &rest.Config{}, dialer: connrotation.NewDialer(refuseDial), err: errors.New("was made from nil: give NewConnection the rest.Config that reaches the API server")}
+	}
 	c := &Connection{config: rest.CopyConfig(config)}
+	if config.Transport != nil {
+		c.err = errors.New("was made from a rest.Config with a " + ownTransport)
+	}
 	dial := connrotation.DialFunc(c.config.Dial)
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialKeepAlive}).DialContext
@@ -48,6 +58,13 @@ func NewConnection(config *rest.Config) *Connection {
 	c.dialer = connrotation.NewDialer(dial)
 	c.config.Dial = c.dialer.DialContext
 	return c
+}
+
+// ownTransport says what is wrong with a rest.Config that has one.
+const ownTransport = "Transport, whose connections cannot be told apart and closed: leave Transport empty and set TLSClientConfig, Dial or WrapTransport"
+
+func refuseDial(context.Context, string, string) (net.Conn, error) {
+	return nil, errors.New("no rest.Config was given")
 }
 
 // Config returns what to build this resource's client from. Every client built

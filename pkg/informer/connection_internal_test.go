@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 )
 
 // dead dials a peer that takes everything and says nothing.
@@ -116,6 +118,42 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
+// askInBubble serves what an asker asks over pipes. If the first connection that is
+// dialed is dead nothing comes back over it.
+func askInBubble(t *testing.T, serve http.HandlerFunc, firstIsDead bool, test func(h *Hearing, a *asker)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		listener := make(pipes)
+		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			serve(w, r)
+		})}
+		served := make(chan error)
+		go func() { served <- server.Serve(listener) }()
+		dialed := 0
+		h, err := NewHearing(HearingConfig{Config: &rest.Config{
+			Host:  "http://api",
+			Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
+			Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+				if dialed++; dialed == 1 && firstIsDead {
+					return dead(ctx, network, address)
+				}
+				near, far := net.Pipe()
+				listener <- far
+				return near, nil
+			},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(h, h.newAsker(corev1.SchemeGroupVersion.WithResource("configmaps"), ""))
+		h.current().close()
+		close(listener)
+		server.Close()
+		<-served
+	})
+}
+
 // The process's own connection may be the one that is dead: the question is asked
 // again on another, which is kept. So is a page of an audit.
 func TestQuestionsLeaveADeadConnection(t *testing.T) {
@@ -136,35 +174,13 @@ func TestQuestionsLeaveADeadConnection(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				listener := make(pipes)
-				server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					w.Header().Set("Content-Type", "application/json")
-					if r.URL.Query().Get("watch") == "" {
-						fmt.Fprint(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"120"},"items":[]}`)
-						return
-					}
-					fmt.Fprint(w, `{"type":"BOOKMARK","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"120"}}}`)
-				})}
-				served := make(chan error)
-				go func() { served <- server.Serve(listener) }()
-				dialed := 0
-				h, err := NewHearing(HearingConfig{Config: &rest.Config{
-					Host:  "http://api",
-					Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
-					Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-						if dialed++; dialed == 1 {
-							return dead(ctx, network, address)
-						}
-						near, far := net.Pipe()
-						listener <- far
-						return near, nil
-					},
-				}})
-				if err != nil {
-					t.Fatal(err)
+			askInBubble(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Query().Get("watch") == "" {
+					fmt.Fprint(w, emptyList)
+					return
 				}
-				a := h.newAsker(corev1.SchemeGroupVersion.WithResource("configmaps"), "")
+				fmt.Fprint(w, `{"type":"BOOKMARK","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"120"}}}`)
+			}, true, func(h *Hearing, a *asker) {
 				first := h.current()
 				for n, most := range []time.Duration{pageTimeout + time.Second, time.Second} {
 					began := time.Now()
@@ -178,11 +194,105 @@ func TestQuestionsLeaveADeadConnection(t *testing.T) {
 				if h.current() == first {
 					t.Error("the dead connection was kept")
 				}
-				h.current().close()
-				close(listener)
-				server.Close()
-				<-served
 			})
+		})
+	}
+}
+
+const emptyList = `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"120"},"items":[]}`
+
+// Watches are silent on every connection, and one of them is dead: the audit that
+// follows does not wait for that one.
+func TestMuteLeavesADeadConnection(t *testing.T) {
+	askInBubble(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("watch") != "" {
+			<-r.Context().Done()
+			return
+		}
+		fmt.Fprint(w, emptyList)
+	}, false, func(h *Hearing, a *asker) {
+		lost := rest.CopyConfig(h.config)
+		lost.Dial = dead
+		first, err := newLink(lost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.link = first
+		if got := a.ask(context.Background(), "110"); got.kind != mute {
+			t.Errorf("answer %+v", got)
+		}
+		began := time.Now()
+		if _, err := a.list(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > time.Second || h.current() == first {
+			t.Errorf("the audit took %s, on another connection: %v", took, h.current() != first)
+		}
+		second := h.current()
+		if got := a.ask(context.Background(), "110"); got.kind != mute || h.current() != second {
+			t.Errorf("answer %+v; a connection that answers was kept: %v", got, h.current() == second)
+		}
+	})
+}
+
+// What an audit cannot be made of. Each would have been believed.
+func TestListsThatSayNothing(t *testing.T) {
+	page := func(revision, token, items string) string {
+		return `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"` + revision + `","continue":"` + token + `"},"items":[` + items + `]}`
+	}
+	item := func(name, revision string) string {
+		return `{"metadata":{"namespace":"ns","name":"` + name + `","uid":"u","resourceVersion":"` + revision + `"}}`
+	}
+	for name, test := range map[string]struct {
+		reason string
+		page   func(token string, n int) string
+		want   string
+	}{
+		"limit ignored":         {"all in one page is fine", func(string, int) string { return page("120", "", item("a", "1")+","+item("b", "2")) }, ""},
+		"token ignored":         {"the first page again and again", func(string, int) string { return page("120", "t", item("a", "1")) }, errRepeated.Error()},
+		"token ignored, others": {"with other tokens", func(_ string, n int) string { return page("120", fmt.Sprint("t", n), item("a", "1")) }, errRepeated.Error()},
+		"no revision":           {"as aggregated API servers without storage", func(string, int) string { return page("", "", "") }, `resourceVersion ""`},
+		"revision 0":            {"a revision of nothing", func(string, int) string { return page("0", "", item("a", "1")) }, `resourceVersion "0"`},
+		"older than its items":  {"another counter", func(string, int) string { return page("7", "", item("a", "120")) }, "resourceVersion 7 and in it ns/a of 120"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := 0
+			askInBubble(t, func(w http.ResponseWriter, r *http.Request) {
+				n++
+				fmt.Fprint(w, test.page(r.URL.Query().Get("continue"), n))
+			}, false, func(_ *Hearing, a *asker) {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+				defer cancel()
+				_, err := a.list(ctx)
+				if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+					t.Errorf("%s: %v", test.reason, err)
+				}
+				if n > 3 {
+					t.Errorf("%d requests", n)
+				}
+			})
+		})
+	}
+}
+
+// A Connection whose connections are not its own is found when it is used.
+func TestConnectionIsRefused(t *testing.T) {
+	for name, test := range map[string]struct {
+		config *rest.Config
+		want   string
+	}{
+		"nil":       {nil, "informer of configmaps: Config.Connection was made from nil: give NewConnection the rest.Config that reaches the API server"},
+		"Transport": {&rest.Config{Transport: http.DefaultTransport}, "informer of configmaps: Config.Connection was made from a rest.Config with a Transport, whose connections cannot be told apart and closed: leave Transport empty and set TLSClientConfig, Dial or WrapTransport"},
+		"plain":     {&rest.Config{Host: "http://api"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := New(Config[*corev1.ConfigMap]{
+				Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Connection: NewConnection(test.config),
+				ListerWatcher: func(string) cache.ListerWatcherWithContext { return newFakeAPI() },
+			})
+			if got := fmt.Sprint(err); got != test.want && (err != nil || test.want != "") {
+				t.Errorf("%v, want %s", err, test.want)
+			}
 		})
 	}
 }

@@ -72,7 +72,7 @@ func NewHearing(c HearingConfig) (*Hearing, error) {
 		return nil, errors.New("informer: HearingConfig.Config is nil: set the rest.Config that reaches the API server")
 	}
 	if c.Config.Transport != nil {
-		return nil, errors.New("informer: HearingConfig.Config has a Transport, whose connections cannot be told apart and closed: leave Transport empty and set TLSClientConfig, Dial or WrapTransport")
+		return nil, errors.New("informer: HearingConfig.Config has a " + ownTransport)
 	}
 	h := &Hearing{
 		config:      rest.CopyConfig(c.Config),
@@ -111,7 +111,9 @@ func NewHearing(c HearingConfig) (*Hearing, error) {
 
 // AuditNow makes every Informer compare what it was told with what the API server
 // holds, now and not when its interval is over. To be called when something else
-// says that changes do not arrive; reason says what, for the log.
+// says that changes do not arrive; reason says what, for the log. However often it is
+// called, each namespace of an Informer makes one audit at a time, and one more after
+// it, 5 s later, for the calls that came meanwhile.
 func (h *Hearing) AuditNow(reason string) {
 	h.mu.Lock()
 	wakes := slices.Collect(maps.Values(h.subscribers))

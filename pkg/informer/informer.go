@@ -132,6 +132,9 @@ func (c *Config[T]) check() (runtime.Object, error) {
 	if c.ListerWatcher == nil {
 		return nil, fmt.Errorf("informer of %s: Config.ListerWatcher is nil: set it, for example with informer.ListWatch", name)
 	}
+	if c.Connection != nil && c.Connection.err != nil {
+		return nil, fmt.Errorf("informer of %s: Config.Connection %w", name, c.Connection.err)
+	}
 	for n, namespace := range c.Namespaces {
 		if namespace == "" {
 			return nil, fmt.Errorf("informer of %s: Config.Namespaces[%d] is empty: name a namespace, or leave Namespaces empty for all", name, n)
