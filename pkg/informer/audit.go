@@ -91,10 +91,7 @@ func (l *ledger) audit(ctx context.Context, a auditor) (audited, error) {
 		return audited{}, err
 	}
 	if below(all.resourceVersion, before) {
-		l.reset()
-		l.mu.Lock()
-		l.known = false
-		l.mu.Unlock()
+		l.forget()
 		return audited{listing: all, rewound: true}, nil
 	}
 	// From here on, so that nobody settles by what is about to be replaced.
@@ -173,6 +170,14 @@ func (l *ledger) track() {
 // same reports whether nothing has happened to the object since.
 func (d *difference) same(later difference) bool {
 	return d.delivered == later.delivered && d.audited.resourceVersion == later.audited.resourceVersion
+}
+
+// forget is reset, and nothing is known of what the API server holds.
+func (l *ledger) forget() {
+	l.reset()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known = false
 }
 
 // reset forgets everything.

@@ -212,7 +212,17 @@ func (e *ear) arrived(resourceVersion string) {
 func (s *session) alarmed(reason string) {
 	if s.e.auditInterval > 0 {
 		s.e.log().V(2).Info("Audit asked for", "reason", reason)
-		s.e.auditAt = time.Now()
+		s.e.wanted = true
+		s.auditWanted()
+	}
+}
+
+// auditWanted lets an audit that was asked for be next: one, however often it was. One
+// that is under way has begun too early. So has one before what the last one has found
+// could settle.
+func (s *session) auditWanted() {
+	if e := s.e; e.wanted {
+		e.auditAt = earlier(e.auditAt, later(time.Now(), e.auditedAt.Add(e.patience())))
 	}
 }
 
@@ -229,6 +239,7 @@ func (s *session) auditSoon() {
 func (s *session) audit() {
 	s.busy, s.began = true, time.Now()
 	e := s.e
+	e.wanted = false
 	polled := s.polling
 	s.asking.Go(func() {
 		found, err := e.ledger.audit(s.ctx, e.asker)
@@ -248,6 +259,7 @@ func (s *session) audited(a auditResult) {
 		if a.err != nil {
 			e.auditAt = earlier(e.auditAt, time.Now().Add(retryAudit))
 		}
+		s.auditWanted()
 	}
 	name := checkAudits
 	if a.polled {
@@ -258,6 +270,10 @@ func (s *session) audited(a auditResult) {
 		s.failedCheck(name, a.err, s.began)
 	case !a.polled: // a round of polling is over when what it has found is delivered
 		s.passedCheck(name)
+	}
+	if example, narrow := e.tooNarrow(a.audited); narrow {
+		s.resign(example)
+		return
 	}
 	switch {
 	case a.err == nil && a.rewound:

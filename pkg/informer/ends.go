@@ -2,6 +2,7 @@ package informer
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -109,5 +110,25 @@ func (s *session) fallBack(reason, message string, err error) {
 // startIsGone reports whether an error says that a list or watch cannot begin where
 // it should: too old, or ahead of the API server.
 func startIsGone(err error) bool {
-	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || isTooLarge(err)
 }
+
+// isTooLarge is client-go's: whatever it takes for that it answers by another
+// WatchList at once.
+func isTooLarge(err error) bool {
+	if apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
+		return true
+	}
+	status := apierrors.APIStatus(nil)
+	if !apierrors.IsTimeout(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	for _, cause := range status.Status().Details.Causes {
+		if cause.Message == tooLarge { // API servers of 1.17 and 1.18
+			return true
+		}
+	}
+	return strings.Contains(status.Status().Message, tooLarge) // before
+}
+
+const tooLarge = "Too large resource version"

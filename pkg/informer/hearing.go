@@ -89,7 +89,9 @@ type ear struct {
 	rewoundAt time.Time
 	auditAt   time.Time
 	auditedAt time.Time
+	wanted    bool   // an audit was asked for since the last one began
 	polledTo  string // everything up to here was delivered by polling
+	left      map[cache.ObjectName]leftOut
 
 	polled atomic.Bool // since the last list, so that events may come a second time
 
@@ -100,6 +102,7 @@ type ear struct {
 	message   string
 	restarts  map[string]uint64
 	checks    map[string]check
+	resigned  bool      // the state is final
 	listUntil time.Time // no WatchList before
 	cut       int       // WatchLists in a row that ended cleanly before their end
 	silent    bool      // the last WatchList delivered nothing at all
@@ -171,6 +174,9 @@ func (e *ear) log() klog.Logger {
 func (e *ear) enter(state State, message string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.resigned {
+		return
+	}
 	if state == e.state {
 		e.message = message
 		return

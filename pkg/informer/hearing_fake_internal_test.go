@@ -29,11 +29,12 @@ type fakeAPI struct {
 	streams  []*fakeStream
 	seen     map[string]int // requests by kind
 
-	frozen          bool           // watches that are opened from now on deliver nothing and do not end
-	delay           time.Duration  // of each frame
-	endAfter        time.Duration  // ends each watch
-	endWith         *metav1.Status // with this ERROR
-	noEnd           bool           // no bookmark ends the initial events
+	frozen          bool                   // watches that are opened from now on deliver nothing and do not end
+	delay           time.Duration          // of each frame
+	endAfter        time.Duration          // ends each watch
+	endWith         *metav1.Status         // with this ERROR
+	noEnd           bool                   // no bookmark ends the initial events
+	narrow          func(name string) bool // the informer's lists and watches have these alone
 	refuse          func(kind string) error
 	mute            bool   // questions have no answer
 	hangs           string // this kind of request waits for ever
@@ -171,6 +172,9 @@ func (a *fakeAPI) ListWithContext(ctx context.Context, opts metav1.ListOptions) 
 	}
 	list := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: a.rv(a.revision)}}
 	for _, cm := range a.objects {
+		if a.narrow != nil && !a.narrow(cm.Name) {
+			continue
+		}
 		if opts.FieldSelector == "" || strings.HasPrefix(opts.FieldSelector, "metadata.name="+cm.Name+",") {
 			list.Items = append(list.Items, *cm)
 		}
@@ -197,6 +201,9 @@ func (a *fakeAPI) WatchWithContext(ctx context.Context, opts metav1.ListOptions)
 			return nil, apierrors.NewTimeoutError("Too large resource version", 1)
 		}
 		for _, cm := range a.objects {
+			if a.narrow != nil && !a.narrow(cm.Name) {
+				continue
+			}
 			initial = append(initial, watch.Event{Type: watch.Added, Object: cm})
 		}
 		if !a.noEnd {
@@ -251,7 +258,9 @@ func (s *fakeStream) run(pending []watch.Event, from int, life, endAfter, delay 
 		if !frozen {
 			for _, c := range a.history {
 				if c.revision > from {
-					queue = append(queue, late{c.event, now.Add(delay)})
+					if name := c.event.Object.(metav1.Object).GetName(); a.narrow == nil || a.narrow(name) {
+						queue = append(queue, late{c.event, now.Add(delay)})
+					}
 					from = c.revision
 				}
 			}

@@ -143,7 +143,7 @@ func TestFailingChecksAreTold(t *testing.T) {
 		"audits":    {HearingConfig{}, func(a *fakeAPI) { a.refuse = only("audit", refuse) }, StateHearing, "audits fail: widgets.example.com is forbidden"},
 		"polling": {HearingConfig{}, func(a *fakeAPI) {
 			a.frozen, a.mute, a.refuse = true, true, only("get", refuse)
-		}, StatePolling, "; polling fail: widgets.example.com is forbidden"},
+		}, StatePolling, "; polls fail: widgets.example.com is forbidden"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newFakeAPI()

@@ -3,7 +3,9 @@ package informer
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -44,6 +46,7 @@ type seen struct {
 type fetched struct {
 	found  audited
 	events []watch.Event
+	left   map[cache.ObjectName]mark // asked for, and not in what was fetched
 	err    error
 }
 
@@ -86,8 +89,8 @@ func (s *session) compared(a auditResult) {
 	}
 	s.busy = true
 	s.asking.Go(func() {
-		events, err := s.e.fetch(s.ctx, a.audited)
-		s.fetched <- fetched{a.audited, events, err}
+		events, left, err := s.e.fetch(s.ctx, a.audited)
+		s.fetched <- fetched{a.audited, events, left, err}
 	})
 }
 
@@ -117,10 +120,13 @@ func (s *session) deliver(f fetched) {
 		s.seenAt[key] = seen{o.GetResourceVersion(), time.Now()}
 	}
 	if f.err != nil {
-		s.failedCheck(checkPolling, f.err, s.began)
+		if s.ctx.Err() == nil {
+			e.checked(checkPolling, f.err) // the audit before was answered
+		}
 		s.endRound()
 		return
 	}
+	e.leaves(f.left)
 	revision := f.found.listing.resourceVersion
 	if len(f.events) > 0 && comparable(e.from, revision) {
 		s.trialFrom = e.from
@@ -129,6 +135,7 @@ func (s *session) deliver(f fetched) {
 		return
 	}
 	e.arrived(revision)
+	maps.DeleteFunc(s.seenAt, func(_ cache.ObjectName, o seen) bool { return time.Since(o.at) > max(slowFor, 2*s.pollEvery()) })
 	e.polledTo = revision
 	s.l.heard(revision)
 	s.passedCheck(checkPolling)
@@ -211,17 +218,19 @@ func (e *ear) bygone(event watch.Event, o metav1.Object) bool {
 	return event.Type != watch.Bookmark && atLeast(e.polledTo, o.GetResourceVersion())
 }
 
-// fetch gets what was not delivered, as the events that should have come.
-func (e *ear) fetch(ctx context.Context, found audited) ([]watch.Event, error) {
+// fetch gets what was not delivered, as the events that should have come. left is what
+// the audit has found and the ListerWatcher does not list.
+func (e *ear) fetch(ctx context.Context, found audited) (events []watch.Event, left map[cache.ObjectName]mark, err error) {
+	left = map[cache.ObjectName]mark{}
 	missing := map[cache.ObjectName]difference{}
-	var events []watch.Event
 	for _, d := range found.differences {
 		if !d.gone() {
-			missing[d.key] = d
+			missing[d.key], left[d.key] = d, d.audited
 		}
 	}
 	collect := func(event watch.Event) {
 		key := cache.MetaObjectToName(event.Object.(metav1.Object))
+		delete(left, key)
 		d := missing[key]
 		switch {
 		case event.Type == watch.Deleted:
@@ -234,25 +243,38 @@ func (e *ear) fetch(ctx context.Context, found audited) ([]watch.Event, error) {
 		events = append(events, event)
 	}
 	wanted := func(key cache.ObjectName) bool { _, is := missing[key]; return is }
-	var err error
+	// Over the resource's own connection, which may be what is dead: the end of the
+	// round leaves it.
+	feed := func(opts metav1.ListOptions) (string, error) {
+		ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+		defer cancel()
+		next, err := e.feeder.feed(ctx, opts, wanted, collect)
+		switch {
+		case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+			return "", fmt.Errorf("no answer within %s: %w", pageTimeout, err)
+		case err == nil && next != "" && next == opts.Continue:
+			return "", errRepeated
+		}
+		return next, err
+	}
 	if len(missing) <= fetchSingly {
 		for key := range missing {
 			selector := "metadata.name=" + key.Name
 			if key.Namespace != "" {
 				selector += ",metadata.namespace=" + key.Namespace
 			}
-			if _, err = e.feeder.feed(ctx, metav1.ListOptions{FieldSelector: selector}, wanted, collect); err != nil {
+			if _, err = feed(metav1.ListOptions{FieldSelector: selector}); err != nil {
 				break
 			}
 		}
 	} else {
 		opts := metav1.ListOptions{Limit: pageSize}
 		for more := true; more && err == nil; more = opts.Continue != "" {
-			opts.Continue, err = e.feeder.feed(ctx, opts, wanted, collect)
+			opts.Continue, err = feed(opts)
 		}
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, d := range found.differences {
 		if d.gone() {
@@ -264,5 +286,5 @@ func (e *ear) fetch(ctx context.Context, found audited) ([]watch.Event, error) {
 		order, _ := resourceversion.CompareResourceVersion(a.Object.(metav1.Object).GetResourceVersion(), b.Object.(metav1.Object).GetResourceVersion())
 		return order
 	})
-	return events, nil
+	return events, left, nil
 }

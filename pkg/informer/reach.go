@@ -34,7 +34,7 @@ var checkNames = []string{checkQuestions, checkAudits, checkPolling}
 const (
 	checkQuestions = "questions"
 	checkAudits    = "audits"
-	checkPolling   = "polling"
+	checkPolling   = "polls"
 )
 
 // check is how one of them is doing.
@@ -104,6 +104,9 @@ func (s *session) failedCheck(name string, err error, began time.Time) {
 		s.e.checked(name, err)
 	default:
 		s.l.condition.failed(err)
+		if name == checkPolling {
+			s.e.checked(name, err) // a watch that is opened and says nothing ends the above
+		}
 	}
 }
 

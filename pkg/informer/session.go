@@ -260,7 +260,7 @@ func (s *session) took(w watch.Interface) {
 	}
 	s.opening = nil
 	if !s.reopened.IsZero() {
-		s.reopened, s.graceUntil = now, now.Add(s.e.grace())
+		s.reopened, s.graceUntil = now, later(s.graceUntil, now.Add(s.e.grace()))
 	}
 	if !s.initial {
 		s.l.condition.succeeded()
