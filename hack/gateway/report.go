@@ -147,6 +147,9 @@ func (s *StandIn) listenerSetStatus(b Behavior, l *gatewayv1.ListenerSet) {
 	status.Conditions = b.conditions(status.Conditions, generation,
 		says(string(gatewayv1.ListenerSetConditionAccepted), refused, why, generation),
 		says(string(gatewayv1.ListenerSetConditionProgrammed), unprogrammed, how, generation))
+	if refused == string(gatewayv1.ListenerSetReasonListenersNotValid) {
+		refused, why = "", "" // each listener says for itself what is wrong
+	}
 	before := status.Listeners
 	status.Listeners = nil
 	for _, spec := range l.Spec.Listeners {

@@ -28,6 +28,9 @@ type Config struct {
 	Client *rest.Config
 	// Name is the controllerName in status.parents. Empty: example.com/stand-in.
 	Name gatewayv1.GatewayController
+	// Namespaces limits what it sees to these. Empty: all. Of a Gateway elsewhere
+	// nothing is known then, so that nothing is reported of what hangs on it.
+	Namespaces []string
 }
 
 // Behavior is what a StandIn does other than well. The zero value is well.
@@ -110,12 +113,12 @@ func New(c Config) (*StandIn, error) {
 	}
 	tolerant := informer.Tolerant(clients.GatewayV1().RESTClient())
 	if s.gateways, err = informer.New(informer.Config[*gatewayv1.Gateway]{
-		Resource: gatewayv1.SchemeGroupVersion.WithResource(Gateways), ListerWatcher: tolerant,
+		Resource: gatewayv1.SchemeGroupVersion.WithResource(Gateways), ListerWatcher: tolerant, Namespaces: c.Namespaces,
 	}); err != nil {
 		return nil, err
 	}
 	if s.routes, err = informer.New(informer.Config[*gatewayv1.HTTPRoute]{
-		Resource: gatewayv1.SchemeGroupVersion.WithResource(HTTPRoutes), ListerWatcher: tolerant,
+		Resource: gatewayv1.SchemeGroupVersion.WithResource(HTTPRoutes), ListerWatcher: tolerant, Namespaces: c.Namespaces,
 		Indexers: cache.TypedIndexers[*gatewayv1.HTTPRoute]{
 			byParent:  func(r *gatewayv1.HTTPRoute) ([]string, error) { return routeParents(r), nil },
 			byService: func(r *gatewayv1.HTTPRoute) ([]string, error) { return routeServices(r), nil },
@@ -124,7 +127,7 @@ func New(c Config) (*StandIn, error) {
 		return nil, err
 	}
 	if s.listenerSets, err = informer.New(informer.Config[*gatewayv1.ListenerSet]{
-		Resource: gatewayv1.SchemeGroupVersion.WithResource(ListenerSets), ListerWatcher: tolerant,
+		Resource: gatewayv1.SchemeGroupVersion.WithResource(ListenerSets), ListerWatcher: tolerant, Namespaces: c.Namespaces,
 		Indexers: cache.TypedIndexers[*gatewayv1.ListenerSet]{
 			byParent: func(l *gatewayv1.ListenerSet) ([]string, error) {
 				return []string{parentKey(kindGateway, gatewayOf(l))}, nil
@@ -136,11 +139,13 @@ func New(c Config) (*StandIn, error) {
 	}
 	if s.services, err = informer.New(informer.Config[*corev1.Service]{
 		Resource: corev1.SchemeGroupVersion.WithResource("services"), ListerWatcher: informer.ListWatch(kube, kube.CoreV1().Services),
+		Namespaces: c.Namespaces,
 	}); err != nil {
 		return nil, err
 	}
 	if s.secrets, err = informer.New(informer.Config[*corev1.Secret]{
 		Resource: corev1.SchemeGroupVersion.WithResource("secrets"), ListerWatcher: informer.ListWatch(kube, kube.CoreV1().Secrets),
+		Namespaces: c.Namespaces,
 	}); err != nil {
 		return nil, err
 	}
