@@ -106,6 +106,8 @@
 //   - What is done about watches is spaced out by one brake a namespace, from 10 s to
 //     5 min (brake.go), but for watches that have outlived their timeout and those that
 //     polling tries. Nothing is done while the API server does not answer at all.
+//   - An API server that answers nothing, whatever there is to hear of it, is
+//     StateUnlistable for being Unreachable (reach.go), within 45 s.
 //   - If the API server was set back, as by restoring etcd from a backup, everything
 //     is listed anew from no revision; see [Informer.OnRewind].
 //
@@ -131,7 +133,7 @@
 //
 // While the API server cannot decode a stored object, watches that were open before
 // stay open and silent. No state tells that from a kind that nobody changes until the
-// server ends them; with Hearing audits fail meanwhile, which is logged at V(2).
+// server ends them; with Hearing audits fail meanwhile, which Snapshot.Message says.
 //
 // What Tolerant lists does not show in client-go's request latency metric, as no
 // watch does; it does in its request count.
@@ -148,13 +150,18 @@
 // does.
 //
 // With Hearing a ListerWatcher has to list and watch every object of its namespace.
-// Audits and questions are about them all: what a selector of its own leaves out would
-// count as missing, and the watch be taken for deaf again and again.
+// Audits and questions are about them all: what a selector of its own leaves out counts
+// as missing, and the watch is opened again and polled, until after two or three audits
+// the state becomes deaf with a message that says so and hearing is off for that
+// namespace (narrow.go). Without polling, or if all that is left out changes between two
+// audits each time, that is not found out.
 //
-// With Hearing the Reflector is given its watch after 5 s, answered or not. An error that
-// takes longer than that shows in no state: with an API server in a black hole the state
-// stays hearing, and Snapshot().LastHeard ages. Nor do audits and rounds of polling that
-// fail, which are logged at V(2).
+// With Hearing a list, or page of one, is given up after 5 min. Up to then one that
+// hangs shows in the state only if the API server answers nothing else either, which is
+// asked every 30 s.
+//
+// Questions, audits and rounds of polling that are refused do not change the state, as
+// nothing is known to be missing. Snapshot.Message says so, and the log.
 //
 // An event that a watch leaves out although it delivers later ones is found by the
 // second audit after it, so within 11 min.

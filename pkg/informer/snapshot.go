@@ -14,7 +14,8 @@ type Snapshot struct {
 	Namespace string `json:"namespace,omitempty"`
 	State     State  `json:"state"`
 	// Reason if StateUnlistable, with the server's words cut to 512 bytes. Message
-	// without a Reason says why if StateDelayed, StateDeaf or StatePolling.
+	// without a Reason says why if StateDelayed, StateDeaf or StatePolling, and which
+	// questions, audits or rounds of polling fail, whatever the state.
 	Reason  Reason `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	// Suspect is the stored object that keeps the API server from listing, where

@@ -30,13 +30,15 @@ const (
 	StateHearing State = "hearing"
 	// StateDelayed: the watch tells everything, but late.
 	StateDelayed State = "delayed"
-	// StateDeaf: the watch does not tell what has happened. It is being opened again.
+	// StateDeaf: the watch does not tell what has happened. It is being opened again,
+	// unless the message says otherwise.
 	StateDeaf State = "deaf"
 	// StatePolling: no watch tells what happens. What the copy holds is at most as old
 	// as the time between two lists.
 	StatePolling State = "polling"
-	// StateUnlistable: the last attempt to list or watch was refused; the Reason
-	// says why. What the copy held stays readable.
+	// StateUnlistable: the last attempt to list or watch was refused, or with
+	// Config.Hearing nothing is answered; the Reason says why. What the copy held stays
+	// readable.
 	StateUnlistable State = "unlistable"
 )
 
