@@ -20,13 +20,9 @@ type watchCanary struct{ *canary.Canary }
 // newWatchCanary makes the canary that the flags ask for. It writes as the leader
 // does, through the fence. alarm is called with what it has found that the local
 // copies should look into; it must not block.
-func newWatchCanary(config *rest.Config, o *options, fence *fence, counters *metrics.Metrics, registry prometheus.Registerer, alarm func(reason string)) (watchCanary, error) {
+func newWatchCanary(config *rest.Config, o *options, identity string, fence *fence, counters *metrics.Metrics, registry prometheus.Registerer, alarm func(reason string)) (watchCanary, error) {
 	if o.watchCanaryInterval == 0 {
 		return watchCanary{}, nil
-	}
-	identity, err := newIdentity()
-	if err != nil {
-		return watchCanary{}, err
 	}
 	c, err := canary.New(canary.Config{
 		Client:    fencedConfig(config, fence, "steadwatch", 0, 0),

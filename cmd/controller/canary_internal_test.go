@@ -23,7 +23,7 @@ func newTestCanary(t *testing.T, o *options) watchCanary {
 		t.Fatal(err)
 	}
 	// Nobody listens there.
-	w, err := newWatchCanary(&rest.Config{Host: "https://127.0.0.1:1"}, o, newFence(0, 0, systemClock()), counters, registry, func(string) {})
+	w, err := newWatchCanary(&rest.Config{Host: "https://127.0.0.1:1"}, o, "here", newFence(0, 0, systemClock()), counters, registry, func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}

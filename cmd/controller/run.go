@@ -101,8 +101,12 @@ func run(ctx context.Context, o *options) error {
 	everything := gather(services, webApps, routes)
 	registry.MustRegister(metrics.NewCollector(everything.informers, everything.measured))
 
-	// The write that must come back.
-	watching, err := newWatchCanary(config, o, fence, counters, registry, hearing.AuditNow)
+	// The write that must come back, by the same name as the lease's holder.
+	identity, err := newIdentity()
+	if err != nil {
+		return err
+	}
+	watching, err := newWatchCanary(config, o, identity, fence, counters, registry, hearing.AuditNow)
 	if err != nil {
 		return err
 	}
@@ -111,7 +115,7 @@ func run(ctx context.Context, o *options) error {
 	var elected *election
 	live := watching.liveness(everything.wedged...)
 	if o.leaderElect {
-		if elected, err = newElection(config, o, fence); err != nil {
+		if elected, err = newElection(config, o, identity, fence); err != nil {
 			return err
 		}
 		live = append(live, canary.Check{Name: "leader-election", Check: elected.Check})
@@ -172,11 +176,7 @@ func run(ctx context.Context, o *options) error {
 }
 
 // newElection connects the elector, on a client of its own, to the fence.
-func newElection(config *rest.Config, o *options, fence *fence) (*election, error) {
-	identity, err := newIdentity()
-	if err != nil {
-		return nil, err
-	}
+func newElection(config *rest.Config, o *options, identity string, fence *fence) (*election, error) {
 	lock, reconnect, err := newLeaseLock(clientConfig(config, "steadwatch", 0, 0), o.leaderElectionNamespace, identity)
 	if err != nil {
 		return nil, err
