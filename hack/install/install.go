@@ -20,8 +20,11 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/steadwatch/steadwatch/hack/controlplane"
@@ -90,6 +93,41 @@ func Manifests(ctx context.Context, cp *controlplane.ControlPlane, root string) 
 		}
 		fmt.Fprintf(&rules, "---\n%s\n", out)
 	}
+}
+
+// TLSSecrets grants what manifests/components/tls-secrets does. It is for after
+// Manifests; the flag --tls-secrets is the caller's.
+func TLSSecrets(ctx context.Context, cp *controlplane.ControlPlane, root string) error {
+	file := filepath.Join(root, "manifests", "components", "tls-secrets", "kustomization.yaml")
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var component struct {
+		Patches []struct {
+			Target struct{ Kind, Name string }
+			Patch  string
+		}
+	}
+	if err := sigsyaml.Unmarshal(data, &component); err != nil {
+		return fmt.Errorf("read %s: %w", file, err)
+	}
+	kube, err := kubernetes.NewForConfig(cp.Config())
+	if err != nil {
+		return err
+	}
+	for _, p := range component.Patches {
+		if p.Target.Kind != "ClusterRole" {
+			continue
+		}
+		patch, err := sigsyaml.YAMLToJSON([]byte(p.Patch))
+		if err != nil {
+			return fmt.Errorf("read %s: %w", file, err)
+		}
+		_, err = kube.RbacV1().ClusterRoles().Patch(ctx, p.Target.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
+		return err
+	}
+	return fmt.Errorf("%s grants nothing to a ClusterRole", file)
 }
 
 // Binary compiles the controller into a folder and returns its path. It returns
