@@ -191,7 +191,7 @@ func newTestElection(s *leaseServer, identity string) *election {
 			Interface: &fakeLock{identity: identity, server: s},
 			fence:     f,
 			now:       now,
-			timeout:   testRenewDeadline / 3,
+			timeout:   leaseRequestTimeout(testRenewDeadline),
 			reconnect: func() {},
 		},
 		fence:         f,

@@ -59,6 +59,13 @@ type lease struct {
 	lastCall reading // the beginning or end of the last request
 }
 
+// leaseRequestTimeout bounds one request: a third, so that a connection which has gone
+// silent is left and there is time for two more tries. With the whole deadline each such
+// connection would cost the lease, and little would be gained: an API server that
+// answers later than (deadline - retry period) / 2 keeps nobody the lease, 4 s with the
+// defaults in place of 3.3 s. One that is slower needs longer flags.
+func leaseRequestTimeout(renewDeadline time.Duration) time.Duration { return renewDeadline / 3 }
+
 func (l *lease) Get(ctx context.Context) (record *resourcelock.LeaderElectionRecord, raw []byte, err error) {
 	err = l.call(ctx, false, func(ctx context.Context) error {
 		record, raw, err = l.Interface.Get(ctx)

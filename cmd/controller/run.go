@@ -186,7 +186,7 @@ func newElection(config *rest.Config, o *options, identity string, fence *fence)
 			Interface: lock,
 			fence:     fence,
 			now:       fence.now,
-			timeout:   o.renewDeadline / 3,
+			timeout:   leaseRequestTimeout(o.renewDeadline),
 			reconnect: reconnect,
 			report:    leaseReport{namespace: o.leaderElectionNamespace},
 		},
