@@ -98,6 +98,9 @@ type Controller struct {
 	// Of kinds that may be missing. secretsKind is nil where Config.Secrets is.
 	httpRoutesKind, listenerSetsKind, gatewaysKind, secretsKind *availability
 
+	// quarantined is ApplicationRoutes.Quarantined.
+	quarantined func(cache.ObjectName) (informer.Quarantined, bool)
+
 	convergence conditions.Convergence
 }
 
@@ -155,6 +158,7 @@ func New(cfg Config) (*Controller, error) {
 		httpRoutesKind:   &availability{kind: kindHTTPRoute, source: cfg.HTTPRoutes},
 		listenerSetsKind: &availability{kind: kindListenerSet, source: cfg.ListenerSets},
 		gatewaysKind:     &availability{kind: kindGateway, source: cfg.Gateways},
+		quarantined:      cfg.ApplicationRoutes.Quarantined,
 	}
 	if cfg.Secrets != nil {
 		c.secretsKind = &availability{kind: "Secret", source: cfg.Secrets}
@@ -228,11 +232,9 @@ func (c *Controller) settling(route *v1alpha1.ApplicationRoute) (kind string, af
 		}
 	}
 	wait(c.httpRoutesKind, route.Namespace)
-	if route.Spec.TLSSecret != "" {
-		wait(c.listenerSetsKind, route.Namespace)
-		if c.secretsKind != nil {
-			wait(c.secretsKind, route.Namespace)
-		}
+	wait(c.listenerSetsKind, route.Namespace) // which say where frozen routes are attached, too
+	if route.Spec.TLSSecret != "" && c.secretsKind != nil {
+		wait(c.secretsKind, route.Namespace)
 	}
 	if gateway, ok := gatewayOf(route, c.cfg.DefaultGateway); ok && c.cfg.Gateways.Store(gateway.Namespace) != nil {
 		wait(c.gatewaysKind, gateway.Namespace)

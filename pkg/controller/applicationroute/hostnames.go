@@ -113,7 +113,7 @@ func (c *Controller) ofFrozen(httpRoute *gatewayv1.HTTPRoute) bool {
 	if owner == nil {
 		return false
 	}
-	record, bad := c.cfg.ApplicationRoutes.Quarantined(nameOf(httpRoute))
+	record, bad := c.quarantined(nameOf(httpRoute))
 	return bad && record.UID == owner.UID
 }
 
@@ -180,7 +180,7 @@ func (c *Controller) confirm(ctx context.Context, current *gatewayv1.HTTPRoute, 
 // known returns of which version of a route the cache, or the record of one that
 // cannot be decoded, tells.
 func (c *Controller) known(key cache.ObjectName) (types.UID, int64) {
-	if record, bad := c.cfg.ApplicationRoutes.Quarantined(key); bad {
+	if record, bad := c.quarantined(key); bad {
 		return record.UID, record.Generation
 	}
 	route, err := c.routes.ApplicationRoutes(key.Namespace).Get(key.Name)

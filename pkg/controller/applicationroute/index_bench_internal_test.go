@@ -41,7 +41,7 @@ func filled(b testing.TB, n int) (*Controller, []*v1alpha1.ApplicationRoute) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	c := &Controller{cfg: Config{ApplicationRoutes: routes, HTTPRoutes: httpRoutes, DefaultGateway: testGateway, Clock: clock.RealClock{}}}
+	c := &Controller{cfg: Config{ApplicationRoutes: routes, HTTPRoutes: httpRoutes, DefaultGateway: testGateway, Clock: clock.RealClock{}}, quarantined: routes.Quarantined}
 	var shared []*v1alpha1.ApplicationRoute
 	for i := range n {
 		name := fmt.Sprintf("route-%05d", i)

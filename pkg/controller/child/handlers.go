@@ -1,6 +1,8 @@
 package child
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
@@ -16,17 +18,24 @@ type Owners struct {
 	Exists func(cache.ObjectName) bool
 }
 
-// Of returns the owners of children, and those whose child's place one of them takes.
-// There are two at most for each.
+// Of returns the owners of children, and those whose child's place one of them takes,
+// each once. There are two at most for each child.
 func (o Owners) Of(children ...metav1.Object) []cache.ObjectName {
 	var keys []cache.ObjectName
+	add := func(more ...cache.ObjectName) {
+		for _, key := range more {
+			if !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+	}
 	for _, child := range children {
 		owner := metav1.GetControllerOf(child)
 		if owner != nil && IsOf(owner, o.Kind) {
-			keys = append(keys, cache.NewObjectName(child.GetNamespace(), owner.Name))
+			add(cache.NewObjectName(child.GetNamespace(), owner.Name))
 		}
 		if owner == nil || !IsOf(owner, o.Kind) || owner.Name != child.GetName() {
-			keys = append(keys, o.named(cache.MetaObjectToName(child))...)
+			add(o.named(cache.MetaObjectToName(child))...)
 		}
 	}
 	return keys
