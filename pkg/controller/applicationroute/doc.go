@@ -6,9 +6,10 @@
 //
 //   - controller.go: wiring, and the outline of a pass.
 //   - observed.go: what a pass finds out.
+//   - availability.go: kinds that may not be served, or not to us.
 //   - hostnames.go: which route holds a hostname.
 //   - dependencies.go: the Services, the Secret and the Gateway, none of them ours.
-//   - secret.go: what is kept of Secrets, and their type without their data.
+//   - secret.go: the type of a Secret, without the Secret.
 //   - desired.go: what the children ought to be. Pure.
 //   - status.go: what is reported. Pure.
 //   - verdict.go: what gateways have said, as far as it counts. Pure.
@@ -16,17 +17,61 @@
 //   - report.go: writing the status, and Events on its transitions.
 //   - handlers.go: what wakes whom.
 //
+// Whose a child is, and when it is written, is in package child.
+//
+// # What a pass guarantees
+//
+// A pass reads the caches; at most three writes bring one route from nothing to its
+// final shape (ListenerSet, HTTPRoute, status), and a pass that finds everything in
+// place writes nothing, after a restart too.
+//
+// Children have fixed names and are the route's by UID, or are left alone. They are
+// never without hostnames, which would match all of them: a route that holds none has
+// none. There is no finalizer: the garbage collector deletes the children.
+//
+// Nothing ever refers to what is not there yet: the ListenerSet is written before the
+// HTTPRoute that hangs on it, and deleted after it hangs on the Gateway again.
+//
+// A hostname that is rendered is not given up on the word of a cache: the route that is
+// said to hold it is read from the API server first. Nor is a child deleted without a
+// look at the API server's copy, whose UID and resourceVersion the delete carries.
+//
+// Only ApplicationRoutes and Services are waited for before anything runs. Of the
+// others each may be missing, forbidden or late. A route waits for those that it needs
+// and says so; when such a kind comes or goes every route is looked at again, behind
+// what changes by itself.
+//
+// Who is woken is found by index: the routes that name a Service, a Secret or a
+// Gateway, and those that claim a hostname. Nothing looks at all routes but the start
+// and a kind that comes or goes.
+//
 // # Caveats
 //
-// No data of a Secret is asked for, but its metadata may repeat it: "kubectl apply"
-// without --server-side keeps what it was given in an annotation, and the API server
-// cannot be asked for metadata without annotations. With Config.Secrets those
-// annotations of every Secret in the namespaces watched pass through this process's
-// memory: when the copy is filled, when such a Secret changes, and in each audit of the
-// hearing. They are dropped before anything is kept, but neither free memory nor a
-// buffer that is used again is wiped: docs/measurements.md has counts.
-// Secrets made in any other way, by cert-manager or by server-side apply, show nothing.
+// Two routes can have the same hostname for a moment while it passes from one to the
+// other: each is written by a pass of its own. Which of the two the gateway prefers is
+// its decision (by the Gateway API the older HTTPRoute).
 //
-// Without the audits a watch of Secrets that has gone silent would not be noticed, so
-// they are not left out.
+// Only routes that this controller can see take part: with --namespaces those in other
+// namespaces do not, and neither do HTTPRoutes and listeners that somebody else has
+// made.
+//
+// A route that cannot be decoded holds what its HTTPRoute has. Where that one cannot
+// be decoded either, and the process has been restarted since, nobody knows what it
+// holds, and others may take it.
+//
+// A route that names no Gateway, where there is no default, holds nothing. What had
+// been rendered for it stays as it was, so that a flag that gets lost takes nothing
+// off the air; others may take the same hostnames meanwhile.
+//
+// Of n routes that claim one hostname each pass looks at all n, and a change of the
+// holder wakes all n.
+//
+// What the Gateway says of itself counts whatever generation it is about; what it says
+// of the children has to be about their latest.
+//
+// Whoever may list Secrets may read them: that no Secret's data reaches this process is
+// its own doing, and RBAC cannot make sure of it.
+//
+// The same words in a condition, and the moment between a live GET and an apply: see
+// the caveats of packages conditions and child.
 package applicationroute
