@@ -9,7 +9,7 @@
 //   - availability.go: kinds that may not be served, or not to us.
 //   - hostnames.go: which route holds a hostname.
 //   - dependencies.go: the Services, the Secret and the Gateway, none of them ours.
-//   - secret.go: the type of a Secret, without the Secret.
+//   - secret.go: what is kept of Secrets, and their type without their data.
 //   - desired.go: what the children ought to be. Pure.
 //   - status.go: what is reported. Pure.
 //   - verdict.go: what gateways have said, as far as it counts. Pure.
@@ -69,8 +69,17 @@
 // What the Gateway says of itself counts whatever generation it is about; what it says
 // of the children has to be about their latest.
 //
-// Whoever may list Secrets may read them: that no Secret's data reaches this process is
-// its own doing, and RBAC cannot make sure of it.
+// No data of a Secret is asked for, but its metadata may repeat it: "kubectl apply"
+// without --server-side keeps what it was given in an annotation, and the API server
+// cannot be asked for metadata without annotations. With Config.Secrets those
+// annotations of every Secret in the namespaces watched pass through this process's
+// memory: when the copy is filled, when such a Secret changes, and in each audit of the
+// hearing. They are dropped before anything is kept, but neither free memory nor a
+// buffer that is used again is wiped: docs/measurements.md has counts.
+// Secrets made in any other way, by cert-manager or by server-side apply, show nothing.
+//
+// Without the audits a watch of Secrets that has gone silent would not be noticed, so
+// they are not left out.
 //
 // The same words in a condition, and the moment between a live GET and an apply: see
 // the caveats of packages conditions and child.
