@@ -72,12 +72,16 @@ func TestSystemRouteFollowsWhatItRefersTo(t *testing.T) {
 	w.flips("the Secret is deleted", ready, "False SecretMissing")
 	w.createSecret("checkout-tls", corev1.SecretTypeTLS)
 	w.flips("the Secret is there again", ready, "True Programmed")
+	// The Gateway itself counts, not only what its controller says of the route.
+	w.standIn.Behave(gateway.Behavior{Silent: true})
 	if err := w.gateways.GatewayV1().Gateways(w.namespace).Delete(t.Context(), "public", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.flips("the Gateway is deleted", ready, "False GatewayMissing")
 	w.createGateway(w.namespace)
-	w.flips("the Gateway is there again", ready, "True Programmed")
+	w.flips("the Gateway is there again", ready, "False WaitingForGateway", "Gateway "+w.namespace+"/public")
+	w.standIn.Behave(gateway.Behavior{})
+	w.flips("the Gateway is reported on", ready, "True Programmed")
 
 	// A child that is made anew is Ready when the gateway has reported on the new one,
 	// and not before.
