@@ -77,6 +77,16 @@ func (c *Connection) Close() {
 	c.renew(0)
 }
 
+// cutSince reports whether connections were cut since t.
+func (c *Connection) cutSince(t time.Time) bool {
+	if c == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed.After(t)
+}
+
 // renew is Close unless that was less than age ago. The namespaces of an Informer
 // share its connections: those that poll would else end each other's watches before
 // these can show that they work.

@@ -23,7 +23,10 @@ func (s *session) ended(failure *watch.Event) {
 	if failure != nil {
 		err = apierrors.FromObject(failure.Object)
 	}
+	broke := err == nil || apierrors.HasStatusCause(err, brokenWatch)
 	switch {
+	case broke && s.e.connection.cutSince(w.opened):
+		s.cutOff()
 	case s.initial:
 		s.initialEnded(failure, err, w)
 	case s.polling: // the next round opens another
@@ -31,7 +34,7 @@ func (s *session) ended(failure *watch.Event) {
 			s.trialFrom = ""
 		}
 		s.e.log().V(2).Info("A watch has ended that was tried while polling", "after", now.Sub(w.opened).Round(time.Millisecond), "err", err)
-	case (err == nil || apierrors.HasStatusCause(err, brokenWatch)) && (!w.heard.IsZero() || now.Sub(w.opened) >= shortWatch):
+	case broke && (!w.heard.IsZero() || now.Sub(w.opened) >= shortWatch):
 		// Watched again from where it ended. A stream that breaks (HTTP/2 reset,
 		// connection lost) is handed on as an ERROR by client-go, which makes the
 		// Reflector list; nothing was lost up to there. If it broke for what comes
@@ -49,6 +52,18 @@ func (s *session) ended(failure *watch.Event) {
 	}
 }
 
+// cutOff goes on after a watch that we have cut ourselves, for another namespace of the
+// Informer, which shares the connection. Nothing is known against it.
+func (s *session) cutOff() {
+	switch {
+	case s.initial:
+		s.over = true // anew: what has come says nothing
+	case s.polling: // the next round opens another
+	default:
+		s.openNext(s.e.from, watchSeconds())
+	}
+}
+
 // pass hands an ERROR on.
 func (s *session) pass(failure watch.Event) {
 	s.l.saw(failure, s.initial)
@@ -63,6 +78,10 @@ func (s *session) refused(err error) {
 		began = s.opening.began
 	}
 	s.drop()
+	if !errors.Is(err, errNotAnswered) && classify(err) == Unreachable && s.e.connection.cutSince(began) {
+		s.cutOff()
+		return
+	}
 	if errors.Is(err, errNotAnswered) {
 		s.e.connection.renew(openTimeout) // the next one would be sent over the same
 	}
@@ -86,6 +105,10 @@ func (s *session) refused(err error) {
 		// why, so that it does not list for it.
 		if !errors.Is(err, errNotAnswered) || !s.answeredAt.After(began) {
 			s.l.condition.failed(err)
+		}
+		if apierrors.IsTooManyRequests(err) {
+			s.fail(err) // the Reflector's own backoff, as in ended
+			return
 		}
 		s.over = true
 	}

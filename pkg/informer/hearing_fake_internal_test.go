@@ -3,6 +3,7 @@ package informer
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,8 +37,10 @@ type fakeAPI struct {
 	noEnd           bool                   // no bookmark ends the initial events
 	narrow          func(name string) bool // the informer's lists and watches have these alone
 	refuse          func(kind string) error
-	mute            bool   // questions have no answer
-	hangs           string // this kind of request waits for ever
+	mute            bool // questions have no answer
+	dial            func() net.Conn
+	over            net.Conn // what watches are sent over: they end with it
+	hangs           string   // this kind of request waits for ever
 	refuseQuestions error
 	down            bool // nothing is answered: every attempt times out after 10 s
 	hole            bool // nothing is answered: what is asked now waits for ever
@@ -55,6 +58,7 @@ type fakeStream struct {
 	cancel context.CancelFunc
 	events chan watch.Event
 	frozen bool
+	over   net.Conn
 }
 
 func (s *fakeStream) Stop()                          { s.cancel() }
@@ -194,6 +198,10 @@ func (a *fakeAPI) WatchWithContext(ctx context.Context, opts metav1.ListOptions)
 	defer a.mu.Unlock()
 	s := &fakeStream{api: a, events: make(chan watch.Event), frozen: a.frozen}
 	s.ctx, s.cancel = context.WithCancel(ctx)
+	if a.over != nil && !isOpen(a.over) && a.dial != nil {
+		a.over = a.dial()
+	}
+	s.over = a.over
 	var initial []watch.Event
 	from := a.number(opts.ResourceVersion)
 	if kind == "watchlist" {
@@ -254,6 +262,10 @@ func (s *fakeStream) run(pending []watch.Event, from int, life, endAfter, delay 
 		}
 		a := s.api
 		a.mu.Lock()
+		if s.over != nil && !isOpen(s.over) {
+			a.mu.Unlock()
+			return
+		}
 		now, frozen := time.Now(), s.frozen || a.down || a.hole
 		if !frozen {
 			for _, c := range a.history {

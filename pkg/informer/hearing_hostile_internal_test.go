@@ -1,7 +1,9 @@
 package informer
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -196,4 +198,121 @@ func TestInitialEventsThatBreak(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The namespaces of an Informer share connections. What one of them leaves behind is
+// nothing that the others' watches are to blame for.
+func TestAnotherNamespaceCutsTheConnection(t *testing.T) {
+	for name, every := range map[string]time.Duration{"now and then": 4 * time.Second, "at once": 300 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			a := newFakeAPI()
+			a.put("x")
+			hearInBubble(t, HearingConfig{PollInterval: 5 * time.Second}, a, func(i *heardInformer) {
+				c := NewConnection(&rest.Config{Host: "http://api", Dial: dead})
+				i.parts[0].listWatch.ear.connection = c
+				i.wait(20 * time.Second)
+				a.with(func(a *fakeAPI) {
+					a.dial = func() net.Conn {
+						conn, _ := c.dialer.DialContext(context.Background(), "tcp", "api:443")
+						return conn
+					}
+					a.over = a.dial()
+					for _, s := range a.streams {
+						s.over = a.over
+					}
+				})
+				defer c.Close()
+				defer a.with(func(a *fakeAPI) { a.over = nil })
+				before := a.counts()
+				for n := range 100 {
+					c.Close()
+					i.wait(every)
+					if s := i.Snapshot(); s.State != StateHearing {
+						t.Fatalf("after %d: %q %q", n, s.State, s.Message)
+					}
+					if n%20 == 19 {
+						a.put("x")
+						i.within(time.Second, "a change", i.current)
+					}
+				}
+				i.expectRestarts(nil)
+				if after := a.counts(); after["list"]+after["watchlist"] != before["list"]+before["watchlist"] || after["watch"]-before["watch"] > 110 {
+					t.Errorf("requests %v, then %v", before, after)
+				}
+			})
+		})
+	}
+}
+
+// Of thousands of objects that were deleted while the watch was deaf each is reported,
+// soon, and no other.
+func TestThousandsDeletedUnheard(t *testing.T) {
+	a := newFakeAPI()
+	const objects = 4000
+	for n := range objects {
+		a.put(fmt.Sprint("o", n))
+	}
+	hearInBubble(t, HearingConfig{}, a, func(i *heardInformer) {
+		i.within(10*time.Second, "synced", i.current)
+		a.with(func(a *fakeAPI) { a.frozen, a.mute = true, true })
+		a.freezeOpen()
+		for n := range objects - 1 {
+			a.remove(fmt.Sprint("o", n))
+		}
+		a.put(fmt.Sprint("o", objects-1))
+		i.within(100*time.Second, "the deletes", i.current)
+		i.wait(time.Second)
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		if len(i.deleted) != objects-1 {
+			t.Errorf("%d of %d deletes were told", len(i.deleted), objects-1)
+		}
+	})
+}
+
+// An object that is set back by itself, as no Kubernetes API server does: it is listed
+// anew, and not for ever.
+func TestObjectSetBackAlone(t *testing.T) {
+	a := newFakeAPI()
+	a.put("x")
+	old := a.objects["x"]
+	a.put("x")
+	hearInBubble(t, HearingConfig{AuditInterval: time.Minute}, a, func(i *heardInformer) {
+		a.with(func(a *fakeAPI) { a.objects["x"] = old })
+		i.mu.Lock()
+		clear(i.last)
+		i.mu.Unlock()
+		before := a.counts()
+		i.within(2*time.Minute, "the object", i.current)
+		i.wait(20 * time.Minute)
+		i.expectState(StateHearing)
+		i.expectRestarts(map[string]uint64{restartRewind: 1})
+		if after := a.counts(); after["watchlist"]+after["list"]-before["watchlist"]-before["list"] > 1 {
+			t.Errorf("requests %v, then %v", before, after)
+		}
+	})
+}
+
+// While polling the API server forgets the past faster than it is polled: watches are
+// refused with 410, and so are the second pages of lists.
+func TestPollingWhileThePastIsForgotten(t *testing.T) {
+	a := newFakeAPI()
+	a.put("x")
+	hearInBubble(t, HearingConfig{}, a, func(i *heardInformer) {
+		a.with(func(a *fakeAPI) { a.refuse, a.mute = gone("watch"), true })
+		a.freezeOpen()
+		a.put("x")
+		i.within(70*time.Second, "the change", i.current)
+		for n := range 20 {
+			for m := range 30 {
+				a.put(fmt.Sprint("y", n, "-", m))
+			}
+			i.within(16*time.Second, "a change", i.current)
+		}
+		i.expectState(StatePolling)
+		a.with(func(a *fakeAPI) { a.refuse, a.mute = nil, false })
+		i.within(35*time.Second, "well", func() bool { return i.Snapshot().State == StateHearing })
+		a.put("x")
+		i.within(time.Second, "the watch", i.current)
+	})
 }

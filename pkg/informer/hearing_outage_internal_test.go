@@ -69,6 +69,7 @@ func TestWatchRefusedLate(t *testing.T) {
 	}{
 		"no permission":  {apierrors.NewForbidden(widgets.GroupResource(), "", nil), Forbidden},
 		"bad gateway":    {apierrors.NewGenericServerResponse(http.StatusBadGateway, "get", widgets.GroupResource(), "", "", 0, true), ServerError},
+		"throttled":      {apierrors.NewTooManyRequests("later", 1), Throttled},
 		"not answered":   {errNotAnswered, Unreachable},
 		"no second view": {errNoAnswer, Unreachable},
 	} {
@@ -97,12 +98,16 @@ func TestWatchRefusedLate(t *testing.T) {
 						t.Fatalf("%q %q %q", s.State, s.Reason, s.Message)
 					}
 				}
-				if n := a.count("watch") - before["watch"]; n > 60 {
+				most := 60
+				if test.want == Throttled {
+					most = 20
+				}
+				if n := a.count("watch") - before["watch"]; n > most {
 					t.Errorf("%d watches in 5 min", n)
 				}
 				a.put("x")
 				a.with(func(a *fakeAPI) { a.refuse = nil })
-				i.within(time.Minute, "well again", func() bool { return i.Snapshot().State == StateHearing && i.current() })
+				i.within(90*time.Second, "well again", func() bool { return i.Snapshot().State == StateHearing && i.current() })
 			})
 		})
 	}
