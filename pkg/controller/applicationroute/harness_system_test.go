@@ -6,11 +6,8 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -27,6 +24,7 @@ import (
 	gatewayversioned "sigs.k8s.io/gateway-api/pkg/client/clientset/versioned"
 
 	"github.com/steadwatch/steadwatch/hack/controlplane"
+	"github.com/steadwatch/steadwatch/hack/gateway"
 	"github.com/steadwatch/steadwatch/pkg/apis/networking/v1alpha1"
 	"github.com/steadwatch/steadwatch/pkg/controller"
 	"github.com/steadwatch/steadwatch/pkg/controller/applicationroute"
@@ -53,39 +51,15 @@ type world struct {
 // newWorld has a namespace of its own and the Gateway API's CRDs.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := newWorldOn(t, plane.ForTest(t))
-	w.installGatewayAPI("httproutes", "listenersets", "gateways", "gatewayclasses")
-	return w
-}
-
-func newWorldOn(t *testing.T, cp *controlplane.ControlPlane) *world {
-	t.Helper()
+	cp := plane.ForTest(t)
 	if err := cp.ApplyFile(t.Context(), "../../../manifests/crd/networking.tejo.dev_applicationroutes.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	if err := gateway.Install(t.Context(), cp); err != nil {
 		t.Fatal(err)
 	}
 	return &world{T: t, plane: cp, namespace: cp.Namespace(t), kube: kubernetes.NewForConfigOrDie(cp.Config()),
 		routes: versioned.NewForConfigOrDie(cp.Config()), gateway: gatewayversioned.NewForConfigOrDie(cp.Config())}
-}
-
-// gatewayModule is where the CRDs of the Gateway API are.
-var gatewayModule = sync.OnceValues(func() (string, error) {
-	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api").Output()
-	return strings.TrimSpace(string(dir)), err
-})
-
-// installGatewayAPI installs the CRDs of these kinds.
-func (w *world) installGatewayAPI(resources ...string) {
-	w.Helper()
-	dir, err := gatewayModule()
-	if err != nil {
-		w.Fatalf("find the Gateway API's module: %v", err)
-	}
-	for _, resource := range resources {
-		file := filepath.Join(dir, "config", "crd", "standard", "gateway.networking.k8s.io_"+resource+".yaml")
-		if err := w.plane.ApplyFile(w.Context(), file); err != nil {
-			w.Fatal(err)
-		}
-	}
 }
 
 type options struct {
@@ -119,7 +93,7 @@ func (w *world) start(o options) *process {
 	p := &process{requests: &requests{lag: o.lag}, events: record.NewFakeRecorder(1000), passes: map[controller.Class]int{}}
 	cfg := w.plane.Config()
 	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return p.requests.around(rt) })
-	kube, routesClient, gateway := kubernetes.NewForConfigOrDie(cfg), versioned.NewForConfigOrDie(cfg), gatewayversioned.NewForConfigOrDie(cfg)
+	kube, routesClient, gatewayClient := kubernetes.NewForConfigOrDie(cfg), versioned.NewForConfigOrDie(cfg), gatewayversioned.NewForConfigOrDie(cfg)
 	metadataClient := metadata.NewForConfigOrDie(cfg)
 
 	namespaces := []string{w.namespace}
@@ -132,7 +106,7 @@ func (w *world) start(o options) *process {
 		Resource:      corev1.SchemeGroupVersion.WithResource("services"),
 		ListerWatcher: informer.ListWatch(kube, kube.CoreV1().Services), Namespaces: namespaces,
 	})
-	gatewayAPI := informer.Tolerant(gateway.GatewayV1().RESTClient())
+	gatewayAPI := informer.Tolerant(gatewayClient.GatewayV1().RESTClient())
 	httpRoutes := mustInformer(w, informer.Config[*gatewayv1.HTTPRoute]{
 		Resource:      gatewayv1.SchemeGroupVersion.WithResource("httproutes"),
 		ListerWatcher: gatewayAPI, Namespaces: namespaces, Indexers: applicationroute.HTTPRouteIndexers(),
@@ -159,7 +133,7 @@ func (w *world) start(o options) *process {
 	}
 	writes := informer.NewWrites(o.overdueAfter, routes, httpRoutes, listenerSets)
 	reconciler, err := applicationroute.New(applicationroute.Config{
-		Kube: kube, Networking: routesClient, Gateway: gateway, Metadata: metadataClient,
+		Kube: kube, Networking: routesClient, Gateway: gatewayClient, Metadata: metadataClient,
 		ApplicationRoutes: routes, Services: services, HTTPRoutes: httpRoutes, ListenerSets: listenerSets, Gateways: gateways, Secrets: secrets,
 		Writes: writes, DefaultGateway: o.defaultGateway, Recorder: p.events,
 	})
@@ -248,6 +222,12 @@ func (p *process) idle(t *testing.T) {
 		}
 		return time.Since(since) > 500*time.Millisecond, fmt.Sprintf("%d keys, %d passes, %d failing", busy, passes, s.Failing)
 	})
+}
+
+func (p *process) passesOf(c controller.Class) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.passes[c]
 }
 
 // requests counts what the controller asks of the API server.
