@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,12 +131,12 @@ func askInBubble(t *testing.T, serve http.HandlerFunc, firstIsDead bool, test fu
 		})}
 		served := make(chan error)
 		go func() { served <- server.Serve(listener) }()
-		dialed := 0
+		var dialed atomic.Int32
 		h, err := NewHearing(HearingConfig{Config: &rest.Config{
 			Host:  "http://api",
 			Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
 			Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-				if dialed++; dialed == 1 && firstIsDead {
+				if dialed.Add(1) == 1 && firstIsDead {
 					return dead(ctx, network, address)
 				}
 				near, far := net.Pipe()
