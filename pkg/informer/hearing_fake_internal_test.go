@@ -40,6 +40,7 @@ type fakeAPI struct {
 	mute            bool // questions have no answer
 	dial            func() net.Conn
 	over            net.Conn // what watches are sent over: they end with it
+	listRV          *string  // the revision of lists, in place of the right one
 	hangs           string   // this kind of request waits for ever
 	refuseQuestions error
 	down            bool // nothing is answered: every attempt times out after 10 s
@@ -175,6 +176,9 @@ func (a *fakeAPI) ListWithContext(ctx context.Context, opts metav1.ListOptions) 
 		return nil, apierrors.NewTimeoutError("Too large resource version", 1)
 	}
 	list := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: a.rv(a.revision)}}
+	if a.listRV != nil {
+		list.ResourceVersion = *a.listRV
+	}
 	for _, cm := range a.objects {
 		if a.narrow != nil && !a.narrow(cm.Name) {
 			continue

@@ -316,3 +316,53 @@ func TestPollingWhileThePastIsForgotten(t *testing.T) {
 		i.within(time.Second, "the watch", i.current)
 	})
 }
+
+// A list without a revision that means anything, as of an aggregated API server: the
+// watch begins anywhere, and what it brings is believed.
+func TestListWithoutARevision(t *testing.T) {
+	for name, revision := range map[string]string{"none": "", "zero": "0"} {
+		for how, fault := range map[string]func(*fakeAPI){
+			"quiet":  func(*fakeAPI) {},
+			"frozen": func(a *fakeAPI) { a.freezeOpen() },
+			"dead":   func(a *fakeAPI) { a.freezeOpen(); a.with(func(a *fakeAPI) { a.frozen, a.mute = true, true }) },
+		} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				a := newFakeAPI()
+				a.put("x")
+				a.put("y")
+				a.listRV = &revision
+				a.refuse = only("watchlist", apierrors.NewBadRequest("sendInitialEvents is forbidden for watch"))
+				hearInBubble(t, HearingConfig{}, a, func(i *heardInformer) {
+					i.wait(10 * time.Minute)
+					i.expectState(StateHearing)
+					i.expectRestarts(nil)
+					fault(a)
+					a.put("x")
+					a.remove("y")
+					i.within(80*time.Second, "a change and a delete", i.current)
+					for range 10 {
+						a.put("x")
+						a.put("z")
+						i.within(80*time.Second, "a change", i.current)
+						a.remove("z")
+						i.wait(time.Minute)
+					}
+				})
+			})
+		}
+	}
+}
+
+// One that never had a revision, of a kind to which nothing happens: only audits can
+// tell what a watch misses then.
+func TestDeafWithoutARevision(t *testing.T) {
+	a := newFakeAPI()
+	a.put("x")
+	none := ""
+	a.listRV, a.frozen = &none, true
+	a.refuse = only("watchlist", apierrors.NewBadRequest("sendInitialEvents is forbidden for watch"))
+	hearInBubble(t, HearingConfig{}, a, func(i *heardInformer) {
+		a.put("x")
+		i.within(7*time.Minute, "the change", i.current)
+	})
+}
