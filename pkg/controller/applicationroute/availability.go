@@ -40,6 +40,7 @@ type availability struct {
 
 	mu        sync.Mutex
 	standings []standing // of each namespace; nil: not asked yet
+	told      []standing // when refresh was called last
 }
 
 // standing is how a kind is doing in one namespace, "" for all.
@@ -57,13 +58,16 @@ func (s standing) same(as standing) bool {
 	return s.namespace == as.namespace && s.filled == as.filled && s.reason == as.reason
 }
 
-// refresh asks the copy and says whether the answer differs from the last one.
+// refresh asks the copy and says whether the answer differs from that of the last
+// refresh. What a pass has asked in between does not count: others wait for a change
+// that it has seen.
 func (a *availability) refresh() (changed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	before := a.standings
+	before := a.told
 	a.ask()
-	return !slices.EqualFunc(before, a.standings, standing.same)
+	a.told = a.standings
+	return !slices.EqualFunc(before, a.told, standing.same)
 }
 
 // ask is called with the lock held.

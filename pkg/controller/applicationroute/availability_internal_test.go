@@ -86,6 +86,7 @@ func TestAvailabilityIsAskedForOnChanges(t *testing.T) {
 		snapshot informer.Snapshot
 		changed  bool
 	}{
+		{informer.Snapshot{State: informer.StateHearing}, true}, // the first word
 		{informer.Snapshot{State: informer.StateHearing}, false},
 		{informer.Snapshot{State: informer.StatePolling}, false},
 		{informer.Snapshot{State: informer.StateUnlistable, Reason: informer.NotFound}, true},
@@ -96,5 +97,23 @@ func TestAvailabilityIsAskedForOnChanges(t *testing.T) {
 		if got := a.refresh(); got != step.changed {
 			t.Errorf("step %d: changed %t, want %t", n, got, step.changed)
 		}
+	}
+}
+
+// A pass that finds the copy filled before its OnState is called must not cost those
+// that wait for it their call.
+func TestAvailabilitySeenByAPassFirst(t *testing.T) {
+	source := &fakeSource{resource: httpRoutesResource, snapshot: informer.Snapshot{State: informer.StateStarting}}
+	a := &availability{kind: kindHTTPRoute, source: source}
+	a.refresh()
+	if a.settling("shop", time.Now()) == 0 {
+		t.Fatal("a copy that is being filled is not waited for")
+	}
+	source.synced, source.snapshot = true, informer.Snapshot{State: informer.StateHearing}
+	if a.settling("shop", time.Now()) > 0 {
+		t.Error("a copy that has been filled is waited for")
+	}
+	if !a.refresh() {
+		t.Error("nobody is woken")
 	}
 }
