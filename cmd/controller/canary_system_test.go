@@ -53,8 +53,20 @@ func TestSystemCanary(t *testing.T) {
 		t.Errorf("%v round trips counted, %t", v, ok)
 	}
 
-	// Each rule taken away: named, never a failing liveness. Granted: heard.
 	leases := w.kube.CoordinationV1().Leases(w.system)
+	var holders []string
+	for _, name := range []string{"steadwatch", "steadwatch-canary"} {
+		lease, err := leases.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		holders = append(holders, *lease.Spec.HolderIdentity)
+	}
+	if holders[0] != holders[1] {
+		t.Errorf("one process holds its Leases as %q", holders)
+	}
+
+	// Each rule taken away: named, never a failing liveness. Granted: heard.
 	whole := w.getRules(true)
 	for _, verb := range []string{"get", "update", "list", "watch", "create"} {
 		rules := whole
