@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -194,33 +195,43 @@ func (c *Controller) owners() child.Owners {
 	}}
 }
 
-// httpRouteHandlers also wake the rivals of a route that is frozen: what its HTTPRoute
-// has is what it holds.
+// httpRouteHandlers also wake the rivals of a route that is frozen, since what its
+// HTTPRoute has is what it holds; and those who claim what any HTTPRoute has let go.
+// That a route is no longer frozen may be told after its HTTPRoute has changed or gone:
+// then nothing but that says what it held.
 func (c *Controller) httpRouteHandlers(enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*gatewayv1.HTTPRoute] {
 	h := child.Handlers[*gatewayv1.HTTPRoute](c.owners(), enqueue)
-	rivals := func(lane controller.Lane, httpRoutes ...*gatewayv1.HTTPRoute) {
-		if slices.ContainsFunc(httpRoutes, c.ofFrozen) {
-			enqueue(lane, c.rivalsOf(httpRoutes...)...)
-		}
-	}
 	return cache.TypedResourceEventHandlerDetailedFuncs[*gatewayv1.HTTPRoute]{
 		AddFunc: func(httpRoute *gatewayv1.HTTPRoute, initial bool) {
 			h.AddFunc(httpRoute, initial)
-			rivals(controller.AddedLane(initial), httpRoute)
+			if c.ofFrozen(httpRoute) {
+				enqueue(controller.AddedLane(initial), c.rivalsOf(httpRoute)...)
+			}
 		},
 		UpdateFunc: func(old, httpRoute *gatewayv1.HTTPRoute) {
 			h.UpdateFunc(old, httpRoute)
-			if old.UID != httpRoute.UID || old.Generation != httpRoute.Generation {
-				rivals(controller.Normal, old, httpRoute)
+			switch {
+			case old.UID == httpRoute.UID && old.Generation == httpRoute.Generation:
+			case c.ofFrozen(old) || c.ofFrozen(httpRoute):
+				enqueue(controller.Normal, c.rivalsOf(old, httpRoute)...)
+			case letsGo(old, httpRoute):
+				enqueue(controller.Normal, c.rivalsOf(old)...)
 			}
 		},
 		DeleteFunc: func(httpRoute cache.DeletedObject[*gatewayv1.HTTPRoute]) {
 			h.DeleteFunc(httpRoute)
-			if httpRoute.OptionalObj != nil {
-				rivals(controller.Normal, httpRoute.OptionalObj)
+			if httpRoute.OptionalObj != nil && ownRoute(httpRoute.OptionalObj) != nil {
+				enqueue(controller.Normal, c.rivalsOf(httpRoute.OptionalObj)...)
 			}
 		},
 	}
+}
+
+// letsGo says whether old has a hostname, or a place where it has them, that httpRoute
+// has not.
+func letsGo(old, httpRoute *gatewayv1.HTTPRoute) bool {
+	return ownRoute(old) != nil && (old.UID != httpRoute.UID || !equality.Semantic.DeepEqual(old.Spec.ParentRefs, httpRoute.Spec.ParentRefs) ||
+		slices.ContainsFunc(old.Spec.Hostnames, func(h gatewayv1.Hostname) bool { return !slices.Contains(httpRoute.Spec.Hostnames, h) }))
 }
 
 // serviceHandlers look at what a route depends on: whether the Service is there, and

@@ -133,7 +133,9 @@ func TestHTTPRouteWakesRivals(t *testing.T) {
 	}{
 		"Hostnames": {"somebody has changed what it has", true, func(r *gatewayv1.HTTPRoute) { r.Generation, r.Spec.Hostnames = 2, nil }, enqueued{"1 shop/frozen", "1 shop/rival"}},
 		"Status":    {"a gateway reports", true, func(*gatewayv1.HTTPRoute) {}, enqueued{"1 shop/frozen"}},
-		"NotFrozen": {"its own pass sees to it", false, func(r *gatewayv1.HTTPRoute) { r.Generation, r.Spec.Hostnames = 2, nil }, enqueued{"1 shop/frozen"}},
+		"NotFrozen": {"it may have been when the hostname was claimed", false, func(r *gatewayv1.HTTPRoute) { r.Generation, r.Spec.Hostnames = 2, nil }, enqueued{"1 shop/frozen", "1 shop/rival"}},
+		"Moved":     {"a hostname of another Gateway is another one", false, func(r *gatewayv1.HTTPRoute) { r.Generation, r.Spec.ParentRefs = 2, nil }, enqueued{"1 shop/frozen", "1 shop/rival"}},
+		"Same":      {"nothing is let go", false, func(r *gatewayv1.HTTPRoute) { r.Generation, r.Spec.Rules = 2, nil }, enqueued{"1 shop/frozen"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			frozen := claiming("frozen", 1, "a.example.com")
