@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
@@ -39,16 +40,16 @@ func newApplicationRoute(s *shared, services *informer.Informer[*corev1.Service]
 	gatewayAPI := by(gatewayversioned.NewForConfig, func(gateway *gatewayversioned.Clientset) func(string) cache.ListerWatcherWithContext {
 		return informer.Tolerant(gateway.GatewayV1().RESTClient())
 	})
-	httpRoutes, err := newCopy(s, informer.Config[*gatewayv1.HTTPRoute]{Resource: gatewayv1.SchemeGroupVersion.WithResource("httproutes"), Optional: true,
+	httpRoutes, err := newCopy(s, informer.Config[*gatewayv1.HTTPRoute]{Resource: schema.GroupVersion(gatewayv1.GroupVersion).WithResource("httproutes"), Optional: true,
 		Indexers: applicationroute.HTTPRouteIndexers()}, gatewayAPI)
 	if err != nil {
 		return nil, err
 	}
-	listenerSets, err := newCopy(s, informer.Config[*gatewayv1.ListenerSet]{Resource: gatewayv1.SchemeGroupVersion.WithResource("listenersets"), Optional: true}, gatewayAPI)
+	listenerSets, err := newCopy(s, informer.Config[*gatewayv1.ListenerSet]{Resource: schema.GroupVersion(gatewayv1.GroupVersion).WithResource("listenersets"), Optional: true}, gatewayAPI)
 	if err != nil {
 		return nil, err
 	}
-	gateways, err := newCopy(s, informer.Config[*gatewayv1.Gateway]{Resource: gatewayv1.SchemeGroupVersion.WithResource("gateways"), Optional: true}, gatewayAPI)
+	gateways, err := newCopy(s, informer.Config[*gatewayv1.Gateway]{Resource: schema.GroupVersion(gatewayv1.GroupVersion).WithResource("gateways"), Optional: true}, gatewayAPI)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -252,7 +253,7 @@ func at(w *world, in any, path ...string) map[string]any {
 }
 
 func (w *routeWorld) httpRoutes() dynamic.ResourceInterface {
-	return dynamic.NewForConfigOrDie(w.plane.Config()).Resource(gatewayv1.SchemeGroupVersion.WithResource("httproutes")).Namespace(w.namespace)
+	return dynamic.NewForConfigOrDie(w.plane.Config()).Resource(schema.GroupVersion(gatewayv1.GroupVersion).WithResource("httproutes")).Namespace(w.namespace)
 }
 
 // createUnstructured creates an HTTPRoute with fields that the types do not have.
@@ -260,7 +261,7 @@ func (w *routeWorld) createUnstructured(manifest string) *unstructured.Unstructu
 	w.Helper()
 	o := &unstructured.Unstructured{}
 	w.decode(manifest, &o.Object)
-	o.SetAPIVersion(gatewayv1.SchemeGroupVersion.String())
+	o.SetAPIVersion(gatewayv1.GroupVersion.String())
 	o.SetKind("HTTPRoute")
 	created, err := w.httpRoutes().Create(w.Context(), o, metav1.CreateOptions{})
 	if err != nil {

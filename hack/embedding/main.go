@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -78,7 +79,7 @@ func newCopies(config *rest.Config) (c copies, err error) {
 		Hearing:       hearing, Connection: servicesVia,
 	})
 	c.httpRoutes, err3 = informer.New(informer.Config[*gatewayv1.HTTPRoute]{
-		Resource:      gatewayv1.SchemeGroupVersion.WithResource("httproutes"),
+		Resource:      schema.GroupVersion(gatewayv1.GroupVersion).WithResource("httproutes"),
 		ListerWatcher: informer.Tolerant(gateways.GatewayV1().RESTClient()),
 		Hearing:       hearing, Connection: httpRoutesVia,
 	})

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -113,12 +114,12 @@ func New(c Config) (*StandIn, error) {
 	}
 	tolerant := informer.Tolerant(clients.GatewayV1().RESTClient())
 	if s.gateways, err = informer.New(informer.Config[*gatewayv1.Gateway]{
-		Resource: gatewayv1.SchemeGroupVersion.WithResource(Gateways), ListerWatcher: tolerant, Namespaces: c.Namespaces,
+		Resource: schema.GroupVersion(gatewayv1.GroupVersion).WithResource(Gateways), ListerWatcher: tolerant, Namespaces: c.Namespaces,
 	}); err != nil {
 		return nil, err
 	}
 	if s.routes, err = informer.New(informer.Config[*gatewayv1.HTTPRoute]{
-		Resource: gatewayv1.SchemeGroupVersion.WithResource(HTTPRoutes), ListerWatcher: tolerant, Namespaces: c.Namespaces,
+		Resource: schema.GroupVersion(gatewayv1.GroupVersion).WithResource(HTTPRoutes), ListerWatcher: tolerant, Namespaces: c.Namespaces,
 		Indexers: cache.TypedIndexers[*gatewayv1.HTTPRoute]{
 			byParent:  func(r *gatewayv1.HTTPRoute) ([]string, error) { return routeParents(r), nil },
 			byService: func(r *gatewayv1.HTTPRoute) ([]string, error) { return routeServices(r), nil },
@@ -127,7 +128,7 @@ func New(c Config) (*StandIn, error) {
 		return nil, err
 	}
 	if s.listenerSets, err = informer.New(informer.Config[*gatewayv1.ListenerSet]{
-		Resource: gatewayv1.SchemeGroupVersion.WithResource(ListenerSets), ListerWatcher: tolerant, Namespaces: c.Namespaces,
+		Resource: schema.GroupVersion(gatewayv1.GroupVersion).WithResource(ListenerSets), ListerWatcher: tolerant, Namespaces: c.Namespaces,
 		Indexers: cache.TypedIndexers[*gatewayv1.ListenerSet]{
 			byParent: func(l *gatewayv1.ListenerSet) ([]string, error) {
 				return []string{parentKey(kindGateway, gatewayOf(l))}, nil

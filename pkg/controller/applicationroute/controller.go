@@ -40,8 +40,8 @@ const (
 var (
 	groupKind            = v1alpha1.SchemeGroupVersion.WithKind(kind).GroupKind()
 	routesResource       = v1alpha1.SchemeGroupVersion.WithResource("applicationroutes")
-	httpRoutesResource   = gatewayv1.SchemeGroupVersion.WithResource("httproutes")
-	listenerSetsResource = gatewayv1.SchemeGroupVersion.WithResource("listenersets")
+	httpRoutesResource   = schema.GroupVersion(gatewayv1.GroupVersion).WithResource("httproutes")
+	listenerSetsResource = schema.GroupVersion(gatewayv1.GroupVersion).WithResource("listenersets")
 )
 
 // Config is what New needs.

@@ -33,7 +33,7 @@ func newTestController(t *testing.T, objects ...runtime.Object) *Controller {
 		Services:          copyOf[*corev1.Service](t, corev1.SchemeGroupVersion.WithResource("services"), nil),
 		HTTPRoutes:        copyOf(t, httpRoutesResource, HTTPRouteIndexers()),
 		ListenerSets:      copyOf[*gatewayv1.ListenerSet](t, listenerSetsResource, nil),
-		Gateways:          copyOf[*gatewayv1.Gateway](t, gatewayv1.SchemeGroupVersion.WithResource("gateways"), nil),
+		Gateways:          copyOf[*gatewayv1.Gateway](t, schema.GroupVersion(gatewayv1.GroupVersion).WithResource("gateways"), nil),
 		Secrets:           copyOf[*metav1.PartialObjectMetadata](t, corev1.SchemeGroupVersion.WithResource("secrets"), nil),
 	}
 	c, err := New(cfg)

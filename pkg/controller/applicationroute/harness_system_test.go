@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
@@ -108,15 +109,15 @@ func (w *world) start(o options) *process {
 	})
 	gatewayAPI := informer.Tolerant(gatewayClient.GatewayV1().RESTClient())
 	httpRoutes := mustInformer(w, informer.Config[*gatewayv1.HTTPRoute]{
-		Resource:      gatewayv1.SchemeGroupVersion.WithResource("httproutes"),
+		Resource:      schema.GroupVersion(gatewayv1.GroupVersion).WithResource("httproutes"),
 		ListerWatcher: gatewayAPI, Namespaces: namespaces, Indexers: applicationroute.HTTPRouteIndexers(),
 	})
 	listenerSets := mustInformer(w, informer.Config[*gatewayv1.ListenerSet]{
-		Resource:      gatewayv1.SchemeGroupVersion.WithResource("listenersets"),
+		Resource:      schema.GroupVersion(gatewayv1.GroupVersion).WithResource("listenersets"),
 		ListerWatcher: gatewayAPI, Namespaces: namespaces,
 	})
 	gateways := mustInformer(w, informer.Config[*gatewayv1.Gateway]{
-		Resource:      gatewayv1.SchemeGroupVersion.WithResource("gateways"),
+		Resource:      schema.GroupVersion(gatewayv1.GroupVersion).WithResource("gateways"),
 		ListerWatcher: gatewayAPI, Namespaces: namespaces,
 	})
 	p.httpRoutes = httpRoutes.Indexer()
