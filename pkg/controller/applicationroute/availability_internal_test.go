@@ -117,3 +117,23 @@ func TestAvailabilitySeenByAPassFirst(t *testing.T) {
 		t.Error("nobody is woken")
 	}
 }
+
+// A pass that finds the copy filled, before its change of state is told, must not keep
+// that from the others, which have been told that it is not.
+func TestAvailabilityTellsWhatAPassSawFirst(t *testing.T) {
+	source := &fakeSource{resource: httpRoutesResource, snapshot: informer.Snapshot{State: informer.StateStarting}}
+	a := &availability{kind: kindHTTPRoute, source: source}
+	if a.problem("shop") == nil {
+		t.Fatal("a copy that has not been filled is no problem")
+	}
+	source.snapshot, source.synced = informer.Snapshot{State: informer.StateHearing}, true
+	if p := a.problem("shop"); p != nil {
+		t.Fatalf("once it is filled: %+v", p)
+	}
+	if !a.refresh() {
+		t.Error("nobody is woken, since one pass has seen it already")
+	}
+	if a.refresh() {
+		t.Error("all are woken once more")
+	}
+}
