@@ -125,7 +125,8 @@ func (c *Controller) missingSecret(ctx context.Context, route *v1alpha1.Applicat
 	case apierrors.IsForbidden(err):
 		return nil, fmt.Sprintf("Secret %q has not been looked at: %s", name, err), nil
 	case err != nil:
-		return nil, "", fmt.Errorf("read the type of Secret %q: %w", name, err)
+		// Both: an error must not read as "every dependency found".
+		return nil, fmt.Sprintf("Secret %q has not been looked at: %s", name, err), fmt.Errorf("read the type of Secret %q: %w", name, err)
 	case secretType != string(corev1.SecretTypeTLS):
 		return &dependency{reasonSecretWrongType,
 			fmt.Sprintf("Secret %q is of type %q: it has to be of type %q", name, secretType, corev1.SecretTypeTLS)}, "", nil

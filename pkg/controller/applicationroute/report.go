@@ -51,6 +51,9 @@ func (c *Controller) report(ctx context.Context, route *v1alpha1.ApplicationRout
 		return controller.Result{After: recheckAfter, Reason: seen.wait.Message}, nil
 	case err == nil && seen.unavailable != nil:
 		return controller.Result{After: unavailableRecheck, Reason: seen.unavailable.Message}, nil
+	case err == nil && seen.secretUnchecked != "" && c.secretsKind != nil && c.secretsKind.problem(route.Namespace) == nil:
+		// Secrets are listed and this one must not be read: no event tells when it may be.
+		return controller.Result{After: unavailableRecheck, Reason: seen.secretUnchecked}, nil
 	}
 	return controller.Result{}, err
 }
