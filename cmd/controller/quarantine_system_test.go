@@ -67,7 +67,7 @@ func TestSystemUndecodable(t *testing.T) {
 		}
 	}
 	_, text := get(r.debug, "/debug/quarantine?format=text")
-	_, asJSON := get(r.debug, "/debug/quarantine")
+	_, asJSON := get(r.debug, "/debug/quarantine?resource=webapps.platform.tejo.dev")
 	for _, words := range []string{w.namespace + "/bad", "spec.drainTimeout", "kubectl patch webapps.v1alpha1.platform.tejo.dev bad -n " + w.namespace} {
 		if !strings.Contains(text, words) || !strings.Contains(asJSON, words) {
 			t.Errorf("%q is missing in\n%s\n%s", words, text, asJSON)
