@@ -61,7 +61,8 @@
 //
 // A route that names no Gateway, where there is no default, holds nothing. What had
 // been rendered for it stays as it was, so that a flag that gets lost takes nothing
-// off the air; others may take the same hostnames meanwhile.
+// off the air; others may take the same hostnames meanwhile. So may they while an apply
+// is refused that would let go of one.
 //
 // Of n routes that claim one hostname each pass looks at all n, and a change of the
 // holder wakes all n.

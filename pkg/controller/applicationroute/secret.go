@@ -28,7 +28,7 @@ const (
 // last-applied-configuration is what "kubectl apply" was given. An object that has been
 // through it before (a relist passes cached ones again) is not touched.
 func TransformSecret(s *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
-	if s.TypeMeta == (metav1.TypeMeta{}) && s.GenerateName == "" && s.SelfLink == "" && s.Generation == 0 && s.DeletionGracePeriodSeconds == nil &&
+	if s.TypeMeta == (metav1.TypeMeta{}) && s.GenerateName == "" && s.Generation == 0 && s.DeletionGracePeriodSeconds == nil &&
 		s.Labels == nil && s.Annotations == nil && s.OwnerReferences == nil && s.Finalizers == nil && s.ManagedFields == nil {
 		return s
 	}

@@ -30,7 +30,7 @@ func TestTransformSecret(t *testing.T) {
 			TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: "meta.k8s.io/v1"},
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "shop", Name: "cert", UID: "uid-1", ResourceVersion: "7", CreationTimestamp: created, DeletionTimestamp: &deleted,
-				DeletionGracePeriodSeconds: ptr.To[int64](0), GenerateName: "c", Generation: 2, SelfLink: "x",
+				DeletionGracePeriodSeconds: ptr.To[int64](0), GenerateName: "c", Generation: 2,
 				Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "secret"},
 				Finalizers: []string{"f"}, OwnerReferences: []metav1.OwnerReference{{Name: "o"}}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}},
 			},

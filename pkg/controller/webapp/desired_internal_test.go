@@ -1,8 +1,6 @@
 package webapp
 
 import (
-	"maps"
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,8 +12,6 @@ import (
 
 	"github.com/steadwatch/steadwatch/pkg/apis/platform/v1alpha1"
 )
-
-func sortedKeys(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }
 
 func TestDesired(t *testing.T) {
 	labels := map[string]string{
