@@ -35,9 +35,9 @@ const (
 // passing are reasons for False that time alone may mend. Gateways give them while
 // they have not got to something, or while their copies lag behind ours.
 var passing = map[string]bool{
-	string(gatewayv1.RouteReasonPending):              true, // of all kinds
-	string(gatewayv1.RouteReasonBackendNotFound):      true,
-	string(gatewayv1.GatewayReasonNotReconciled):      true,
+	string(gatewayv1.RouteReasonPending):         true, // of all kinds
+	string(gatewayv1.RouteReasonBackendNotFound): true,
+	"NotReconciled": true, // of Gateways; the Gateway API has deprecated it for Pending
 	string(gatewayv1.GatewayReasonAddressNotAssigned): true,
 	"ParentNotProgrammed":                             true,
 }
