@@ -23,9 +23,10 @@ const (
 	askSeconds = 3
 	// askMargin is how much longer to wait for the answer.
 	askMargin = 2 * time.Second
-	// answerTimeout bounds the plain request that tells a server that does not
-	// answer from one that answers everything but watches.
+	// answerTimeout is how soon a plain request is answered by a server that answers
+	// everything but watches, and goneAfter how late by one that is merely slow.
 	answerTimeout = 3 * time.Second
+	goneAfter     = 15 * time.Second
 )
 
 // answerKind says how a question was answered.
@@ -41,7 +42,7 @@ const (
 	mute answerKind = "mute"
 	// expired: the revision asked about is too old for the API server.
 	expired answerKind = "expired"
-	// refused: the API server has answered with an error.
+	// refused: the API server has answered with an error, or only just.
 	refused answerKind = "refused"
 	// unreachable: no answer, not on a fresh connection and not to a plain request.
 	unreachable answerKind = "unreachable"
@@ -81,7 +82,7 @@ func (h *Hearing) newAsker(resource schema.GroupVersionResource, namespace strin
 }
 
 // ask asks whether anything has happened since from, the revision heard. It takes
-// up to 3 s, or 13 s if nobody answers. If ctx ends first the answer is unreachable
+// up to 3 s, or 25 s if nobody answers. If ctx ends first the answer is unreachable
 // with its error.
 //
 // What was ruled out before is not asked again: while from stays the same, each
@@ -126,17 +127,22 @@ func (a *asker) question(ctx context.Context, from string) answer {
 		return answer{kind: unreachable, err: ctx.Err()}
 	}
 	alive := make(chan bool, 1)
-	go func() { alive <- old.answers(ctx) == nil }()
-	plain := fresh.answers(ctx)
+	go func() { alive <- old.answers(ctx, answerTimeout) == nil }()
+	began := time.Now()
+	plain := fresh.answers(ctx, goneAfter)
+	took := time.Since(began)
 	if oldAlive := <-alive; !oldAlive && plain == nil {
-		// Watches are silent on both, but only one of them is good for the audit that
-		// follows. One that lives is not cut: others use it.
+		// Only one of them is good for the audit that follows. One that lives is not cut:
+		// others use it.
 		a.hearing.replace(old, fresh)
-		return answer{kind: mute, err: err}
+	} else {
+		fresh.close()
 	}
-	fresh.close()
-	if plain != nil {
+	switch {
+	case plain != nil:
 		return answer{kind: unreachable, err: fmt.Errorf("%w; a plain request: %w", err, plain)}
+	case took > answerTimeout:
+		return answer{kind: refused, err: fmt.Errorf("the API server takes %s to answer a plain request", took.Round(100*time.Millisecond))}
 	}
 	return answer{kind: mute, err: err}
 }
@@ -144,7 +150,7 @@ func (a *asker) question(ctx context.Context, from string) answer {
 // reach returns nil if the API server answers a plain request, on the process's
 // connection or on a fresh one. It may be called at any time.
 func (a *asker) reach(ctx context.Context) error {
-	if a.hearing.current().answers(ctx) == nil {
+	if a.hearing.current().answers(ctx, answerTimeout) == nil {
 		return nil
 	}
 	fresh, err := newLink(a.hearing.config)
@@ -152,7 +158,7 @@ func (a *asker) reach(ctx context.Context) error {
 		return err
 	}
 	defer fresh.close()
-	if err := fresh.answers(ctx); err != nil {
+	if err := fresh.answers(ctx, goneAfter); err != nil {
 		return fmt.Errorf("%w to a plain request: %w", errNoAnswer, err)
 	}
 	return nil
@@ -271,9 +277,9 @@ func newLink(config *rest.Config) (*link, error) {
 // close cuts every connection. The next request would dial anew.
 func (l *link) close() { l.connection.Close() }
 
-// answers returns nil if the API server answers a plain request, with whatever.
-func (l *link) answers(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+// answers returns nil if the API server answers a plain request in time, with whatever.
+func (l *link) answers(ctx context.Context, in time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, in)
 	defer cancel()
 	err := l.client.Get().AbsPath("/version").MaxRetries(0).Do(ctx).Error()
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {

@@ -236,6 +236,40 @@ func TestMuteLeavesADeadConnection(t *testing.T) {
 	})
 }
 
+// Slow is not away: a watch that is open may deliver all the same.
+func TestQuestionsTellSlowFromAway(t *testing.T) {
+	for name, test := range map[string]struct {
+		latency time.Duration
+		want    answerKind
+		reason  Reason
+	}{
+		"slow": {12 * time.Second, refused, Other},
+		"away": {time.Hour, unreachable, Unreachable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			askInBubble(t, func(w http.ResponseWriter, r *http.Request) {
+				select {
+				case <-r.Context().Done():
+				case <-time.After(test.latency):
+					fmt.Fprint(w, emptyList)
+				}
+			}, false, func(_ *Hearing, a *asker) {
+				began := time.Now()
+				got := a.ask(context.Background(), "110")
+				if got.kind != test.want || classify(got.err) != test.reason {
+					t.Errorf("%s: %v (%s)", got.kind, got.err, classify(got.err))
+				}
+				if took := time.Since(began); took > 26*time.Second {
+					t.Errorf("took %s", took)
+				}
+				if err := a.reach(context.Background()); (err == nil) != (test.want == refused) {
+					t.Errorf("reach: %v", err)
+				}
+			})
+		})
+	}
+}
+
 // What an audit cannot be made of. Each would have been believed.
 func TestListsThatSayNothing(t *testing.T) {
 	page := func(revision, token, items string) string {

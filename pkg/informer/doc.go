@@ -107,7 +107,7 @@
 //     5 min (brake.go), but for watches that have outlived their timeout and those that
 //     polling tries. Nothing is done while the API server does not answer at all.
 //   - An API server that answers nothing, whatever there is to hear of it, is
-//     StateUnlistable for being Unreachable (reach.go), within 45 s.
+//     StateUnlistable for being Unreachable (reach.go), within a minute.
 //   - If the API server was set back, as by restoring etcd from a backup, everything
 //     is listed anew from no revision; see [Informer.OnRewind].
 //

@@ -326,7 +326,10 @@ func (a *fakeAPI) ask(ctx context.Context, from string) answer {
 	if no != nil {
 		return answer{kind: refused, err: no}
 	}
-	if silent || down {
+	switch {
+	case down:
+		wait = 25 * time.Second
+	case silent:
 		wait = 13 * time.Second
 	}
 	select {
@@ -362,7 +365,7 @@ func (a *fakeAPI) reach(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(2 * answerTimeout):
+	case <-time.After(answerTimeout + goneAfter):
 		return errNoAnswer
 	}
 }
