@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -78,8 +79,12 @@ func (r *result) said(kind sightKind, what string) time.Duration {
 	return 0
 }
 
-// tally counts requests for local copies and about them. Leases have nothing to do
-// with that.
+// copied are the kinds whose requests count: those that a WebApp needs. Others have
+// nothing to do with the changes, and what the Gateway API defines is not served here,
+// so that its copies try to list for ever.
+var copied = []string{"webapps", "deployments", "services", "configmaps"}
+
+// tally counts requests for local copies and about them.
 type tally struct {
 	lists, watchLists, watches, questions, audits, gets int
 	bytes                                               int64 // of answers' bodies
@@ -88,7 +93,7 @@ type tally struct {
 func count(requests []faultproxy.Request, from, to time.Time) tally {
 	var t tally
 	for _, r := range requests {
-		if r.Time.Before(from) || !r.Time.Before(to) || r.Resource == "" || r.Resource == "leases" {
+		if r.Time.Before(from) || !r.Time.Before(to) || !slices.Contains(copied, r.Resource) {
 			continue
 		}
 		page := strings.Contains(r.URL, "continue=")
