@@ -44,18 +44,24 @@ var gatewayCRDs sync.Once
 
 func newRouteWorld(t *testing.T, replicas ...string) *routeWorld {
 	t.Helper()
+	w := newSilentRouteWorld(t, replicas...)
+	w.standIn = w.startStandIn("", w.namespace)
+	return w
+}
+
+// newSilentRouteWorld has no gateway that reports.
+func newSilentRouteWorld(t *testing.T, replicas ...string) *routeWorld {
+	t.Helper()
 	cp := plane.ForTest(t)
 	gatewayCRDs.Do(func() {
 		if err := gateway.Install(t.Context(), cp); err != nil {
 			t.Fatal(err)
 		}
 	})
-	w := routeWorldOf(newWorld(t, replicas...))
-	w.standIn = w.startStandIn("", w.namespace)
-	return w
+	return routeWorldOf(newWorld(t, replicas...))
 }
 
-// routeWorldOf has no gateway that reports.
+// routeWorldOf has whatever Gateway API the world has, and no gateway that reports.
 func routeWorldOf(w *world) *routeWorld {
 	return &routeWorld{world: w, gateways: gatewayversioned.NewForConfigOrDie(w.plane.Config())}
 }
