@@ -13,7 +13,6 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -324,10 +323,4 @@ func (w *routeWorld) notForbidden() {
 			w.Errorf("%s %s was refused: %d", e.Verb, e.RequestURI, e.Code)
 		}
 	}
-}
-
-// rules returns those of the ClusterRole without these verbs on this resource.
-func (w *routeWorld) lacking(resource string, verbs ...string) []rbacv1.PolicyRule {
-	w.Helper()
-	return w.without(w.getRules(false), resource, verbs...)
 }
