@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/steadwatch/steadwatch/hack/controlplane"
+	"github.com/steadwatch/steadwatch/hack/gateway"
 	"github.com/steadwatch/steadwatch/hack/install"
 	"github.com/steadwatch/steadwatch/pkg/generated/clientset/versioned"
 )
@@ -89,7 +91,8 @@ func (l *lab) newPlane(ctx context.Context) (*plane, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := install.Manifests(ctx, cp, l.root); err != nil {
+	// A kind that is not served is an alarm, and no fault is to be the cause of one.
+	if err := errors.Join(install.Manifests(ctx, cp, l.root), gateway.Install(ctx, cp)); err != nil {
 		cp.Stop()
 		return nil, err
 	}

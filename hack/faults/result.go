@@ -80,8 +80,7 @@ func (r *result) said(kind sightKind, what string) time.Duration {
 }
 
 // copied are the kinds whose requests count: those that a WebApp needs. Others have
-// nothing to do with the changes, and what the Gateway API defines is not served here,
-// so that its copies try to list for ever.
+// nothing to do with the changes.
 var copied = []string{"webapps", "deployments", "services", "configmaps"}
 
 // tally counts requests for local copies and about them.
@@ -154,9 +153,6 @@ func (c *checks) notRestarted() {
 func (c *checks) noAlarm(s settings) {
 	late := max(c.r.slack, c.r.slackAfter) > s.canaryInterval/2
 	for _, s := range c.r.sights {
-		if name, group, _ := strings.Cut(s.subject, "."); group == "gateway.networking.k8s.io" && !slices.Contains(copied, name) {
-			continue // not served here, and not needed
-		}
 		if s.kind == readySight || s.kind == canarySight && (s.what == "unwritable" || s.what == "late" && late) {
 			continue
 		}
