@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/steadwatch/steadwatch/hack/controlplane"
 	"github.com/steadwatch/steadwatch/hack/faultproxy"
+	"github.com/steadwatch/steadwatch/hack/install"
 	"github.com/steadwatch/steadwatch/pkg/apis/platform/v1alpha1"
 	"github.com/steadwatch/steadwatch/pkg/generated/clientset/versioned"
 )
@@ -183,22 +183,18 @@ func (w *world) startWith(name string, cfg *rest.Config, o replicaOptions) *repl
 			w.Logf("log of %s:\n%s", name, end(r.Log(), 6000))
 		}
 	})
-	addresses := map[string]*string{"health-probe": &r.health, "metrics": &r.metrics, "debug": &r.debug}
 	w.eventually(patience, name+" to serve", func() (bool, string) {
 		select {
 		case <-r.Done():
 			w.Fatalf("%s ended with %d:\n%s", name, r.ExitCode(), r.Log())
 		default:
 		}
-		for _, m := range serving.FindAllStringSubmatch(r.Log(), -1) {
-			*addresses[m[1]] = m[2]
-		}
+		at := install.Serving(r.Log())
+		r.health, r.metrics, r.debug = at.Health, at.Metrics, at.Debug
 		return r.health != "" && r.metrics != "" && r.debug != "", r.Log()
 	})
 	return r
 }
-
-var serving = regexp.MustCompile(`"Serving" flag="(health-probe|metrics|debug)-bind-address" address="([^"]+)"`)
 
 func end(s string, n int) string { return s[max(0, len(s)-n):] }
 

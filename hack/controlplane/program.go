@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"time"
@@ -38,6 +39,26 @@ func (g *Program) ExitCode() int {
 		return g.p.cmd.ProcessState.ExitCode()
 	default:
 		return -1
+	}
+}
+
+// Until polls f, which also returns what it sees, until that is done, and fails if the
+// program or ctx ends first.
+func (g *Program) Until(ctx context.Context, what string, f func() (done bool, seen string)) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		done, seen := f()
+		if done {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s: %w; last seen: %s", what, context.Cause(ctx), seen)
+		case <-g.Done():
+			return fmt.Errorf("wait for %s: the program ended with exit code %d:\n%s", what, g.ExitCode(), g.Log())
+		case <-tick.C:
+		}
 	}
 }
 

@@ -160,11 +160,11 @@ func lives(ctx context.Context, t *trial) error {
 }
 
 func (r *replica) ready(ctx context.Context) bool {
-	code, _ := fetch(ctx, 2*time.Second, r.where().health, "/readyz")
+	code, _ := fetch(ctx, 2*time.Second, r.where().Health, "/readyz")
 	return code == http.StatusOK
 }
 
 func (r *replica) leads(ctx context.Context) bool {
-	_, body := fetch(ctx, 2*time.Second, r.where().metrics, "/metrics")
+	_, body := fetch(ctx, 2*time.Second, r.where().Metrics, "/metrics")
 	return leading.MatchString(body)
 }

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/steadwatch/steadwatch/hack/controlplane"
+	"github.com/steadwatch/steadwatch/hack/install"
 )
 
 // replica is one container of the product's Deployment, kept by a stand-in for the
@@ -25,13 +25,10 @@ type replica struct {
 
 	mu        sync.Mutex
 	program   *controlplane.Program
-	addresses addresses
+	addresses install.Addresses // empty while there is no process that serves
 	restarts  []restart
 	failed    int // answers of /healthz other than 200, as the kubelet saw them
 }
-
-// addresses are empty while there is no process that serves.
-type addresses struct{ health, metrics, debug string }
 
 type restart struct {
 	at  time.Time
@@ -67,7 +64,7 @@ func (r *replica) run(ctx context.Context) error {
 		began := time.Now()
 		why := r.attend(ctx, program)
 		code := program.Stop(p.grace)
-		r.set(nil, addresses{})
+		r.set(nil, install.Addresses{})
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -92,7 +89,7 @@ func (r *replica) run(ctx context.Context) error {
 // ctx did.
 func (r *replica) attend(ctx context.Context, program *controlplane.Program) string {
 	p := r.i.lab.liveness
-	r.set(program, addresses{})
+	r.set(program, install.Addresses{})
 	began, failures := time.Now(), 0
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -106,8 +103,8 @@ func (r *replica) attend(ctx context.Context, program *controlplane.Program) str
 		case <-tick.C:
 		}
 		a := r.where()
-		if a == (addresses{}) {
-			if a = parseAddresses(program.Log()); a != (addresses{}) {
+		if a == (install.Addresses{}) {
+			if a = parseAddresses(program.Log()); a != (install.Addresses{}) {
 				r.set(program, a)
 				tick.Reset(time.Second / 4)
 			}
@@ -116,7 +113,7 @@ func (r *replica) attend(ctx context.Context, program *controlplane.Program) str
 			continue
 		}
 		next = next.Add(p.period)
-		code, body := fetch(ctx, p.timeout, a.health, "/healthz?verbose")
+		code, body := fetch(ctx, p.timeout, a.Health, "/healthz?verbose")
 		if code == http.StatusOK || ctx.Err() != nil {
 			failures = 0
 			continue
@@ -132,13 +129,13 @@ func (r *replica) attend(ctx context.Context, program *controlplane.Program) str
 	}
 }
 
-func (r *replica) set(program *controlplane.Program, a addresses) {
+func (r *replica) set(program *controlplane.Program, a install.Addresses) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.program, r.addresses = program, a
 }
 
-func (r *replica) where() addresses {
+func (r *replica) where() install.Addresses {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.addresses
@@ -162,16 +159,11 @@ func (r *replica) log() string {
 	return s[max(0, len(s)-6000):]
 }
 
-var serving = regexp.MustCompile(`"Serving" flag="(health-probe|metrics|debug)-bind-address" address="([^"]+)"`)
-
 // parseAddresses returns none unless all are there.
-func parseAddresses(log string) addresses {
-	var a addresses
-	for _, m := range serving.FindAllStringSubmatch(log, -1) {
-		*map[string]*string{"health-probe": &a.health, "metrics": &a.metrics, "debug": &a.debug}[m[1]] = m[2]
-	}
-	if a.health == "" || a.metrics == "" || a.debug == "" {
-		return addresses{}
+func parseAddresses(log string) install.Addresses {
+	a := install.Serving(log)
+	if a.Health == "" || a.Metrics == "" || a.Debug == "" {
+		return install.Addresses{}
 	}
 	return a
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/steadwatch/steadwatch/hack/install"
 )
 
 // sight is something new in what the product says about itself.
@@ -58,7 +60,7 @@ type informerView struct {
 // informers is nil where the process does not answer.
 func (r *replica) informers(ctx context.Context) []informerView {
 	var views []informerView
-	if code, body := fetch(ctx, 2*time.Second, r.where().debug, "/debug/informers"); code == http.StatusOK {
+	if code, body := fetch(ctx, 2*time.Second, r.where().Debug, "/debug/informers"); code == http.StatusOK {
 		_ = json.Unmarshal([]byte(body), &views)
 	}
 	return views
@@ -73,7 +75,7 @@ var rewinds = regexp.MustCompile(`(?m)^steadwatch_canary_rewinds_total [1-9]`)
 func (o *observer) watch(ctx context.Context, r *replica, every time.Duration) {
 	last := map[string]string{}
 	restarts := map[string]uint64{}
-	var seen addresses
+	var seen install.Addresses
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	changed := func(kind sightKind, subject, what string) {
@@ -90,7 +92,7 @@ func (o *observer) watch(ctx context.Context, r *replica, every time.Duration) {
 		case <-tick.C:
 		}
 		a := r.where()
-		if a == (addresses{}) {
+		if a == (install.Addresses{}) {
 			continue
 		}
 		if a != seen {
@@ -106,7 +108,7 @@ func (o *observer) watch(ctx context.Context, r *replica, every time.Duration) {
 				}
 			}
 		}
-		if code, body := fetch(ctx, 2*time.Second, a.metrics, "/metrics"); code == http.StatusOK {
+		if code, body := fetch(ctx, 2*time.Second, a.Metrics, "/metrics"); code == http.StatusOK {
 			if m := canaryState.FindStringSubmatch(body); m != nil {
 				changed(canarySight, "", m[1])
 			}
@@ -114,13 +116,13 @@ func (o *observer) watch(ctx context.Context, r *replica, every time.Duration) {
 				changed(rewindSight, "", "rewound")
 			}
 		}
-		switch code, body := fetch(ctx, 2*time.Second, a.health, "/healthz?verbose"); code {
+		switch code, body := fetch(ctx, 2*time.Second, a.Health, "/healthz?verbose"); code {
 		case http.StatusOK:
 			changed(healthSight, "", "")
 		case http.StatusServiceUnavailable:
 			changed(healthSight, "", failing(code, body))
 		}
-		if code, body := fetch(ctx, 2*time.Second, a.health, "/readyz?verbose"); code == http.StatusOK {
+		if code, body := fetch(ctx, 2*time.Second, a.Health, "/readyz?verbose"); code == http.StatusOK {
 			changed(readySight, "", "")
 		} else if _, was := last[fmt.Sprint(readySight, " ")]; was && code == http.StatusServiceUnavailable {
 			changed(readySight, "", failing(code, body))

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/steadwatch/steadwatch/hack/controlplane"
 	"github.com/steadwatch/steadwatch/hack/install"
@@ -21,8 +19,6 @@ type instance struct {
 	metrics, debug string // addresses
 }
 
-var serving = regexp.MustCompile(`"Serving" flag="(metrics|debug)-bind-address" address="([^"]+)"`)
-
 // startController starts the controller and waits until it serves.
 func startController(ctx context.Context, cp *controlplane.ControlPlane, name, binary, kubeconfig string) (*instance, error) {
 	program, err := cp.StartProgram(name, binary, "--kubeconfig="+kubeconfig, "--leader-election-namespace="+install.Namespace, "--tls-secrets",
@@ -32,36 +28,11 @@ func startController(ctx context.Context, cp *controlplane.ControlPlane, name, b
 		return nil, err
 	}
 	c := &instance{Program: program}
-	return c, c.until(ctx, "the controller to serve", func() (bool, string) {
-		for _, m := range serving.FindAllStringSubmatch(c.Log(), -1) {
-			switch m[1] {
-			case "metrics":
-				c.metrics = m[2]
-			case "debug":
-				c.debug = m[2]
-			}
-		}
+	return c, c.Until(ctx, "the controller to serve", func() (bool, string) {
+		at := install.Serving(c.Log())
+		c.metrics, c.debug = at.Metrics, at.Debug
 		return c.metrics != "" && c.debug != "", c.Log()
 	})
-}
-
-// until polls f, which returns what it sees.
-func (c *instance) until(ctx context.Context, what string, f func() (bool, string)) error {
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		done, seen := f()
-		if done {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for %s: %w; last seen: %s", what, context.Cause(ctx), seen)
-		case <-c.Done():
-			return fmt.Errorf("wait for %s: the controller ended with exit code %d:\n%s", what, c.ExitCode(), c.Log())
-		case <-tick.C:
-		}
-	}
 }
 
 // memory is what the controller says of its own after garbage has been collected.

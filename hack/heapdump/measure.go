@@ -177,7 +177,7 @@ func (m *measurement) createRoutes(ctx context.Context) error {
 // settled waits until every route of the latest generation has DependenciesReady like
 // that.
 func (m *measurement) settled(ctx context.Context, status metav1.ConditionStatus) error {
-	return m.controller.until(ctx, fmt.Sprintf("DependenciesReady=%s on %d routes", status, m.secrets), func() (bool, string) {
+	return m.controller.Until(ctx, fmt.Sprintf("DependenciesReady=%s on %d routes", status, m.secrets), func() (bool, string) {
 		routes, err := m.routes.NetworkingV1alpha1().ApplicationRoutes(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -226,7 +226,7 @@ func (m *measurement) apply(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return m.controller.until(ctx, "the controller to hear of it", func() (bool, string) {
+	return m.controller.Until(ctx, "the controller to hear of it", func() (bool, string) {
 		seen := ""
 		err := get(ctx, "http://"+m.controller.debug+"/debug/informers", func(line string) error { seen += line; return nil })
 		if err != nil {

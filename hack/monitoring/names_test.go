@@ -24,7 +24,6 @@ var (
 	documented = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (\\w+) \\| (.*?) \\|")
 	series     = regexp.MustCompile(`(^|[^:\w])((?:steadwatch|workqueue|leader_election|rest_client)_[a-z_]+)(?:\{([^}]*)\})?`)
 	matcher    = regexp.MustCompile(`(\w+)\s*(=~|=)\s*"([^"]*)"`)
-	serving    = regexp.MustCompile(`"Serving" flag="(metrics|debug)-bind-address" address="([^"]+)"`)
 	debugPath  = regexp.MustCompile(`localhost:8082(/debug/[a-z/]+)`)
 )
 
@@ -120,15 +119,12 @@ clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}], contexts: [{name
 	t.Cleanup(func() { _ = command.Process.Kill(); _ = command.Wait() })
 	var p process
 	controlplane.Eventually(t, time.Minute, "the controller to serve metrics", func() (bool, string) {
-		addresses := map[string]string{}
-		for _, m := range serving.FindAllStringSubmatch(log.String(), -1) {
-			addresses[m[1]] = "http://" + m[2]
-		}
-		if len(addresses) < 2 {
+		at := install.Serving(log.String())
+		if at.Metrics == "" || at.Debug == "" {
 			return false, log.String()
 		}
-		p.debug = addresses["debug"]
-		_, p.scrape = p.ask(t, http.MethodGet, addresses["metrics"]+"/metrics")
+		p.debug = "http://" + at.Debug
+		_, p.scrape = p.ask(t, http.MethodGet, "http://"+at.Metrics+"/metrics")
 		return strings.Contains(p.scrape, "leader_election_master_status{"), log.String()
 	})
 	return p

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"regexp"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -23,8 +22,6 @@ type instance struct {
 	began          time.Time
 }
 
-var serving = regexp.MustCompile(`"Serving" flag="(metrics|debug)-bind-address" address="([^"]+)"`)
-
 // startController starts the controller and waits until its workers run.
 func startController(ctx context.Context, cp *controlplane.ControlPlane, name, binary, kubeconfig string, flags []string) (*instance, error) {
 	began := time.Now()
@@ -36,40 +33,15 @@ func startController(ctx context.Context, cp *controlplane.ControlPlane, name, b
 		return nil, err
 	}
 	c := &instance{Program: program, began: began}
-	return c, c.until(ctx, "the controller to lead", func() (bool, string) {
-		for _, m := range serving.FindAllStringSubmatch(c.Log(), -1) {
-			switch m[1] {
-			case "metrics":
-				c.metrics = m[2]
-			case "debug":
-				c.debug = m[2]
-			}
-		}
+	return c, c.Until(ctx, "the controller to lead", func() (bool, string) {
+		at := install.Serving(c.Log())
+		c.metrics, c.debug = at.Metrics, at.Debug
 		page, err := c.scrape(ctx)
 		if err != nil {
 			return false, err.Error()
 		}
 		return page.value("steadwatch_workers", "state", "running") > 0, "no workers yet"
 	})
-}
-
-// until polls f, which returns what it sees.
-func (c *instance) until(ctx context.Context, what string, f func() (bool, string)) error {
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		done, seen := f()
-		if done {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for %s: %w; last seen: %s", what, context.Cause(ctx), seen)
-		case <-c.Done():
-			return fmt.Errorf("wait for %s: the controller ended with exit code %d:\n%s", what, c.ExitCode(), c.Log())
-		case <-tick.C:
-		}
-	}
 }
 
 func get(ctx context.Context, url string) (io.ReadCloser, error) {

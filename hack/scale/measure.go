@@ -118,7 +118,7 @@ func measure(ctx context.Context, cp *controlplane.ControlPlane, o options, out 
 	if c, err = startController(ctx, cp, "second", binary, credentials, o.flags()); err != nil {
 		return nil, err
 	}
-	if err := c.until(ctx, "a pass over each", func() (bool, string) {
+	if err := c.Until(ctx, "a pass over each", func() (bool, string) {
 		page, err := c.scrape(ctx)
 		if err != nil {
 			return false, err.Error()
@@ -185,7 +185,7 @@ func (b *bench) create(ctx context.Context) error {
 // observed waits until every WebApp has a status of its generation.
 func (b *bench) observed(ctx context.Context, c *instance, say func(string, ...any)) error {
 	said := time.Now()
-	return c.until(ctx, "all WebApps to be observed", func() (bool, string) {
+	return c.Until(ctx, "all WebApps to be observed", func() (bool, string) {
 		page, err := c.scrape(ctx)
 		if err != nil {
 			return false, err.Error()
@@ -217,7 +217,7 @@ func (b *bench) observed(ctx context.Context, c *instance, say func(string, ...a
 // settle waits until no pass has run for 3 seconds.
 func settle(ctx context.Context, c *instance) error {
 	last, since := -1.0, time.Now()
-	return c.until(ctx, "the controller to have nothing to do", func() (bool, string) {
+	return c.Until(ctx, "the controller to have nothing to do", func() (bool, string) {
 		page, err := c.scrape(ctx)
 		if err != nil {
 			return false, err.Error()

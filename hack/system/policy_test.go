@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/steadwatch/steadwatch/hack/install"
 	"github.com/steadwatch/steadwatch/pkg/apis/platform/v1alpha1"
 )
 
@@ -79,8 +80,6 @@ func (w *world) refuseDeployments() (mend func()) {
 	}
 }
 
-var servingDebug = regexp.MustCompile(`"Serving" flag="debug-bind-address" address="([^"]+)"`)
-
 // An admission policy refuses what a WebApp needs, and is then mended. Nothing else
 // changes, and nobody touches the object: it converges all the same, within 5
 // minutes. The short form looks at when that would be and asks for it now.
@@ -89,8 +88,8 @@ func TestPolicyIsMended(t *testing.T) {
 	w := newWorld(t)
 	mend := w.refuseDeployments()
 	p := w.start(nil, alone, "--debug-bind-address=127.0.0.1:0")
-	debug := servingDebug.FindStringSubmatch(p.Log())
-	if debug == nil {
+	debug := install.Serving(p.Log()).Debug
+	if debug == "" {
 		t.Fatalf("no debug server in the log:\n%s", p.Log())
 	}
 	since := time.Now()
@@ -108,7 +107,7 @@ func TestPolicyIsMended(t *testing.T) {
 		}
 	}
 	w.eventually(patience, "the queue to show the key", func() (bool, string) {
-		resp, err := client.Get("http://" + debug[1] + "/debug/queue")
+		resp, err := client.Get("http://" + debug + "/debug/queue?controller=webapp")
 		if err != nil {
 			return false, err.Error()
 		}
@@ -135,7 +134,7 @@ func TestPolicyIsMended(t *testing.T) {
 		})
 		t.Logf("converged %s after the policy was mended", time.Since(mended).Round(time.Second))
 	} else {
-		resp, err := client.PostForm("http://"+debug[1]+"/debug/queue/retry", url.Values{"key": {w.namespace + "/web"}})
+		resp, err := client.PostForm("http://"+debug+"/debug/queue/retry", url.Values{"key": {w.namespace + "/web"}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/steadwatch/steadwatch/hack/controlplane"
 	"github.com/steadwatch/steadwatch/hack/faultproxy"
+	"github.com/steadwatch/steadwatch/hack/install"
 )
 
 // process is one run of the controller.
@@ -70,17 +70,13 @@ func (w *world) start(proxy *faultproxy.Proxy, args ...string) *process {
 			w.Fatalf("the controller ended with %d:\n%s", p.ExitCode(), p.Log())
 		default:
 		}
-		if m := serving.FindStringSubmatch(p.Log()); m != nil {
-			p.metrics = m[1]
-		}
+		p.metrics = install.Serving(p.Log()).Metrics
 		// The workers start when the caches have been filled.
 		return p.metrics != "" && p.metric(`steadwatch_workers`, `state="running"`) > 0, p.Log()
 	})
 	p.settles()
 	return p
 }
-
-var serving = regexp.MustCompile(`"Serving" flag="metrics-bind-address" address="([^"]+)"`)
 
 // restarts stops the controller as Kubernetes does and starts another.
 func (p *process) restarts(proxy *faultproxy.Proxy, args ...string) *process {
