@@ -13,7 +13,6 @@ import (
 	gatewayversioned "sigs.k8s.io/gateway-api/pkg/client/clientset/versioned"
 
 	networkingv1alpha1 "github.com/steadwatch/steadwatch/pkg/apis/networking/v1alpha1"
-	"github.com/steadwatch/steadwatch/pkg/controller"
 	"github.com/steadwatch/steadwatch/pkg/controller/applicationroute"
 	"github.com/steadwatch/steadwatch/pkg/controller/metrics"
 	"github.com/steadwatch/steadwatch/pkg/controller/undecodable"
@@ -127,12 +126,7 @@ func newApplicationRoute(s *shared, services *informer.Informer[*corev1.Service]
 	if a.caches, err = reconciler.Register(a); err != nil {
 		return nil, err
 	}
-	routes.OnQuarantine(func(bad informer.Quarantined, entered bool) {
-		if !entered {
-			reporter.Forget(bad.Key)
-		}
-		a.Enqueue(controller.Urgent, bad.Key)
-	})
+	a.follow(routes, reporter)
 	s.registry.MustRegister(metrics.NewUnconverged("ApplicationRoute", func() (int, bool) {
 		return routes.Unconverged(func(route *networkingv1alpha1.ApplicationRoute) int64 { return route.Status.ObservedGeneration })
 	}))

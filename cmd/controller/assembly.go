@@ -14,6 +14,7 @@ import (
 	"github.com/steadwatch/steadwatch/pkg/canary"
 	"github.com/steadwatch/steadwatch/pkg/controller"
 	"github.com/steadwatch/steadwatch/pkg/controller/metrics"
+	"github.com/steadwatch/steadwatch/pkg/controller/undecodable"
 	"github.com/steadwatch/steadwatch/pkg/informer"
 )
 
@@ -130,6 +131,19 @@ func (s *shared) newController(name string, reconciler, frozen controller.Reconc
 		TerminalRecheck:  s.o.terminalRecheck,
 		MetricsProvider:  s.counters,
 		Observe:          s.counters.Observe(name),
+	})
+}
+
+// follow has an object that cannot be decoded looked at when that begins, changes and
+// ends, whatever lister it is in.
+func (a *assembly) follow(objects interface {
+	OnQuarantine(func(record informer.Quarantined, entered bool))
+}, reporter *undecodable.Reporter) {
+	objects.OnQuarantine(func(bad informer.Quarantined, entered bool) {
+		if !entered {
+			reporter.Forget(bad.Key)
+		}
+		a.Enqueue(controller.Urgent, bad.Key)
 	})
 }
 

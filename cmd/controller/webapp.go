@@ -10,7 +10,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	platformv1alpha1 "github.com/steadwatch/steadwatch/pkg/apis/platform/v1alpha1"
-	"github.com/steadwatch/steadwatch/pkg/controller"
 	"github.com/steadwatch/steadwatch/pkg/controller/metrics"
 	"github.com/steadwatch/steadwatch/pkg/controller/undecodable"
 	"github.com/steadwatch/steadwatch/pkg/controller/webapp"
@@ -103,12 +102,7 @@ func newWebApp(s *shared, services *informer.Informer[*corev1.Service]) (*assemb
 	if a.caches, err = reconciler.Register(a); err != nil {
 		return nil, err
 	}
-	webApps.OnQuarantine(func(bad informer.Quarantined, entered bool) {
-		if !entered {
-			reporter.Forget(bad.Key)
-		}
-		a.Enqueue(controller.Urgent, bad.Key)
-	})
+	a.follow(webApps, reporter)
 	s.registry.MustRegister(metrics.NewUnconverged("WebApp", func() (int, bool) {
 		return webApps.Unconverged(func(app *platformv1alpha1.WebApp) int64 { return app.Status.ObservedGeneration })
 	}))
