@@ -54,6 +54,13 @@ func TestRunJoinsWhatItStarted(t *testing.T) {
 		time.Sleep(time.Second)
 		return nil, ctx.Err()
 	}
+	// Whether a Reflector whose context has ended still lists is left to chance.
+	onlyAtTheEnd := func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
+		if ctx.Err() == nil {
+			t.Error("listed, although the WatchList is to be tried again")
+		}
+		return nil, ctx.Err()
+	}
 	noWatchList := func(context.Context, metav1.ListOptions) (watch.Interface, error) {
 		return nil, apierrors.NewBadRequest("no WatchList")
 	}
@@ -80,13 +87,13 @@ func TestRunJoinsWhatItStarted(t *testing.T) {
 		},
 		"connection refused": {
 			reason: "the Reflector's own wait between WatchLists does not heed its context and takes up to 60 s",
-			lw: listerWatcher{watch: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+			lw: listerWatcher{list: onlyAtTheEnd, watch: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
 				return nil, fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
 			}},
 		},
 		"throttled": {
 			reason: "the same",
-			lw: listerWatcher{watch: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+			lw: listerWatcher{list: onlyAtTheEnd, watch: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
 				return nil, apierrors.NewTooManyRequests("later", 1)
 			}},
 		},
