@@ -42,11 +42,13 @@ type fakeServer struct {
 	endWith  *metav1.Status
 	// fail answers a verb with an error.
 	fail map[string]error
-	// before is called ahead of each write, without the lock.
+	// before is called ahead of each request, without the lock.
 	before func(verb string)
-	opaque bool // revisions that cannot be compared
-	cuts   int
-	calls  map[string]int
+	// answering delays the answer to each create and update, which is stored at once.
+	answering time.Duration
+	opaque    bool // revisions that cannot be compared
+	cuts      int
+	calls     map[string]int
 }
 
 func newFakeServer() *fakeServer {
@@ -147,6 +149,13 @@ func (s *fakeServer) enter(verb string) error {
 	return s.fail[verb]
 }
 
+func (s *fakeServer) answer() {
+	s.mu.Lock()
+	delay := s.answering
+	s.mu.Unlock()
+	time.Sleep(delay)
+}
+
 func (s *fakeServer) put(kind watch.EventType, lease *coordinationv1.Lease) *coordinationv1.Lease {
 	s.revision++
 	lease = lease.DeepCopy()
@@ -186,6 +195,7 @@ func (s *fakeServer) Create(_ context.Context, lease *coordinationv1.Lease, _ me
 	if err := s.enter("create"); err != nil {
 		return nil, err
 	}
+	defer s.answer()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lease != nil {
@@ -198,6 +208,7 @@ func (s *fakeServer) Update(_ context.Context, lease *coordinationv1.Lease, _ me
 	if err := s.enter("update"); err != nil {
 		return nil, err
 	}
+	defer s.answer()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lease == nil {

@@ -174,7 +174,7 @@ func (c *Canary) versionLocked(ctx context.Context, version string) {
 		c.outstanding, c.late, c.deaf, c.everHeard, c.hearingSince = nil, false, false, false, time.Time{}
 		// What the Reflector has heard of lies in a future that did not happen.
 		c.watch++
-		c.heardVersion, c.heardAt = "", time.Time{}
+		c.heardVersion, c.heardAt, c.listedVersion = "", time.Time{}, ""
 		klog.FromContext(ctx).Error(nil, "The Lease's revision has gone down: etcd was set back", "known", c.highest, "now", version, "remedy", rewoundRemedy)
 	}
 	c.highest = version
@@ -207,6 +207,7 @@ func (c *Canary) acknowledged(ctx context.Context, lease *coordinationv1.Lease, 
 	c.writes[Acknowledged]++
 	c.addBeatLocked(beat{version: lease.ResourceVersion, sequence: sequence(lease), sent: sent, acked: now})
 	c.settleLocked(now) // the event may have been faster than the answer
+	c.mootLocked()      // and so may a list
 }
 
 // failed takes a write that failed.

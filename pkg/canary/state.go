@@ -86,6 +86,10 @@ type term struct {
 	heardSequence int64
 	heardAt       time.Time
 	everHeard     bool
+	// listedVersion is that of the Reflector's last list, empty before it, and
+	// listedSequence of our write in it, if it is ours.
+	listedVersion  string
+	listedSequence int64
 
 	wroteAt      time.Time // tried to
 	writeAfter   time.Time // the API server asked not to come again before
@@ -179,16 +183,23 @@ func covers(version string, sequence int64, b beat) bool {
 func (c *Canary) relisted(watch int, version string, items []any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.running || watch != c.watch || len(c.outstanding) == 0 {
+	if !c.running || watch != c.watch {
 		return
 	}
-	own := int64(-1)
+	c.listedVersion, c.listedSequence = version, -1
 	for _, item := range items {
 		if lease, ok := item.(*coordinationv1.Lease); ok && holder(lease) == c.cfg.Identity {
-			own = sequence(lease)
+			c.listedSequence = sequence(lease)
 		}
 	}
-	if covers(version, own, c.outstanding[len(c.outstanding)-1]) {
+	c.mootLocked()
+}
+
+// mootLocked finds that the last list shows the newest write. Of either, the list or
+// the answer to the write, may come first.
+func (c *Canary) mootLocked() {
+	n := len(c.outstanding)
+	if n > 0 && c.listedVersion != "" && covers(c.listedVersion, c.listedSequence, c.outstanding[n-1]) {
 		c.moot = true
 		c.wake()
 	}

@@ -44,6 +44,32 @@ func TestHearing(t *testing.T) {
 	}
 }
 
+// The first list shows the first write before the API server has answered it: no event
+// of that will come, and another write follows at once, not after an interval.
+func TestListFasterThanTheAnswer(t *testing.T) {
+	for name, opaque := range map[string]bool{"Comparable": false, "Opaque": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFakeServer()
+				s.opaque, s.answering = opaque, 100*time.Millisecond
+				s.before = func(verb string) {
+					if verb == "list" {
+						time.Sleep(50 * time.Millisecond)
+					}
+				}
+				p := s.process(t, "a")
+				p.lead()
+				sleep(time.Second)
+				p.is(true, Hearing)
+				if got := p.Snapshot().Writes[Acknowledged]; got != 2 {
+					t.Errorf("%d writes, want the one that the list shows and one more", got)
+				}
+				p.leave()
+			})
+		})
+	}
+}
+
 // Watches that deliver nothing, old and new: the table from top to bottom.
 func TestR26SilentWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -27,7 +27,7 @@ func (c *Canary) startWatching(ctx context.Context) watching {
 	c.mu.Lock()
 	c.watch++
 	n := c.watch
-	c.refusal, c.heardVersion, c.heardAt = nil, "", time.Time{}
+	c.refusal, c.heardVersion, c.heardAt, c.listedVersion = nil, "", time.Time{}, ""
 	c.mu.Unlock()
 	var done, streams sync.WaitGroup
 	reflector := cache.NewReflectorWithOptions(&listWatch{c: c, n: n, streams: &streams}, &coordinationv1.Lease{}, &store{c: c, n: n}, cache.ReflectorOptions{
