@@ -288,6 +288,23 @@ func (w *world) reasons() string {
 	}), ", ")
 }
 
+// told waits for the Events of reasons: each comes after the write of the condition
+// that it tells of. More than these fail the test.
+func (w *world) told(want string) {
+	w.Helper()
+	var all []string
+	eventually(w.T, "the Events "+want, func() (bool, string) {
+		if got := w.reasons(); got != "" {
+			all = append(all, got)
+		}
+		got := strings.Join(all, ", ")
+		return len(got) >= len(want), got
+	})
+	if got := strings.Join(all, ", "); got != want {
+		w.Errorf("Events: %s, want %s", got, want)
+	}
+}
+
 func eventually(t *testing.T, what string, f func() (bool, string)) {
 	t.Helper()
 	controlplane.Eventually(t, patience, what, f)

@@ -41,9 +41,7 @@ func TestBadObjectIsToldAndMended(t *testing.T) {
 	if !ok || len(bad.Fix) != 1 || !strings.Contains(message, bad.Fix[0]) || !strings.Contains(message, `spec.drainTimeout is "1"`) {
 		t.Fatalf("record %+v, message %q", bad, message)
 	}
-	if got := w.reasons(); got != "Warning Undecodable" {
-		t.Errorf("Events: %s", got)
-	}
+	w.told("Warning Undecodable")
 
 	w.guide("web", message)
 
@@ -67,9 +65,7 @@ func TestBadObjectIsToldAndMended(t *testing.T) {
 
 	w.paste(bad.Fix[0], "30s")
 	w.condition("web", "Decodable", "True Decoded")
-	if got := w.reasons(); got != "Normal Decoded" {
-		t.Errorf("Events: %s", got)
-	}
+	w.told("Normal Decoded")
 	eventually(t, "the new image to be rolled out at last", func() (bool, string) {
 		image := w.deployment("web").Spec.Template.Spec.Containers[0].Image
 		return image == "registry.example.com/shop:2.0", image
@@ -163,9 +159,7 @@ func TestTightenedSchema(t *testing.T) {
 
 	w.start()
 	w.condition("web", "Decodable", "False Undecodable")
-	if got := w.reasons(); got != "Warning Undecodable" {
-		t.Errorf("Events: %s", got)
-	}
+	w.told("Warning Undecodable")
 	w.webAppDelete("web")
 	w.gone("web")
 }
