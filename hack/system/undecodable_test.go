@@ -2,6 +2,7 @@ package system_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"path"
 	"slices"
@@ -73,23 +74,33 @@ func TestUndecodableWrittenOften(t *testing.T) {
 	var phase atomic.Int64
 	targets := [3]string{"", "bad", "beaten"}
 	var writing sync.WaitGroup
-	// Each on a connection of its own, so that a slow answer does not slow the others.
 	const writers, rate = 5, 20
+	beats := make(chan struct{})
+	writing.Go(func() {
+		defer close(beats)
+		for {
+			// Uneven, so that they neither come in bursts nor keep step with the changes.
+			next := time.NewTimer(time.Duration((0.5 + rand.Float64()) * float64(time.Second) / rate))
+			select {
+			case <-stop:
+				return
+			case <-t.Context().Done():
+				return
+			case <-next.C:
+			}
+			select {
+			case beats <- struct{}{}:
+			default: // all are under way
+			}
+		}
+	})
+	// Each on a connection of its own, so that a slow answer does not slow the others.
 	for range writers {
 		cfg := rest.CopyConfig(admin)
 		cfg.QPS, cfg.Dial = -1, (&net.Dialer{}).DialContext
 		client := dynamic.NewForConfigOrDie(cfg).Resource(v1alpha1.SchemeGroupVersion.WithResource("webapps")).Namespace(w.namespace)
 		writing.Go(func() {
-			tick := time.NewTicker(writers * time.Second / rate)
-			defer tick.Stop()
-			for {
-				select {
-				case <-stop:
-					return
-				case <-t.Context().Done():
-					return
-				case <-tick.C:
-				}
+			for range beats {
 				n := phase.Load()
 				if targets[n] == "" {
 					continue
