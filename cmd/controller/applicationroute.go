@@ -8,15 +8,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/tools/cache"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	gatewayversioned "sigs.k8s.io/gateway-api/pkg/client/clientset/versioned"
+	gatewayclient "sigs.k8s.io/gateway-api/pkg/client/clientset/versioned/typed/apis/v1"
 
 	networkingv1alpha1 "github.com/steadwatch/steadwatch/pkg/apis/networking/v1alpha1"
 	"github.com/steadwatch/steadwatch/pkg/controller/applicationroute"
 	"github.com/steadwatch/steadwatch/pkg/controller/metrics"
 	"github.com/steadwatch/steadwatch/pkg/controller/undecodable"
 	"github.com/steadwatch/steadwatch/pkg/generated/clientset/versioned"
+	networkingclient "github.com/steadwatch/steadwatch/pkg/generated/clientset/versioned/typed/networking/v1alpha1"
 	"github.com/steadwatch/steadwatch/pkg/informer"
 )
 
@@ -26,29 +27,24 @@ func newApplicationRoute(s *shared, services *informer.Informer[*corev1.Service]
 	const name = "steadwatch-applicationroute"
 	resource := networkingv1alpha1.SchemeGroupVersion.WithResource("applicationroutes")
 
-	routes, err := newCopy(s, informer.Config[*networkingv1alpha1.ApplicationRoute]{Resource: resource,
-		Indexers: applicationroute.Indexers(s.o.defaultGateway.ObjectName)},
-		by(versioned.NewForConfig, func(networking *versioned.Clientset) func(string) cache.ListerWatcherWithContext {
-			return informer.Tolerant(networking.NetworkingV1alpha1().RESTClient())
-		}))
+	routes, err := newCopy(s, informer.TolerantClient(networkingclient.NewForConfig),
+		informer.Config[*networkingv1alpha1.ApplicationRoute]{Resource: resource, Indexers: applicationroute.Indexers(s.o.defaultGateway.ObjectName)})
 	if err != nil {
 		return nil, err
 	}
 	// The kinds of the Gateway API may be missing, or newer than our types: one object
 	// that does not fit them stops nothing.
-	gatewayAPI := by(gatewayversioned.NewForConfig, func(gateway *gatewayversioned.Clientset) func(string) cache.ListerWatcherWithContext {
-		return informer.Tolerant(gateway.GatewayV1().RESTClient())
-	})
-	httpRoutes, err := newCopy(s, informer.Config[*gatewayv1.HTTPRoute]{Resource: schema.GroupVersion(gatewayv1.GroupVersion).WithResource("httproutes"), Optional: true,
-		Indexers: applicationroute.HTTPRouteIndexers()}, gatewayAPI)
+	gatewayAPI, gatewayVersion := informer.TolerantClient(gatewayclient.NewForConfig), schema.GroupVersion(gatewayv1.GroupVersion)
+	httpRoutes, err := newCopy(s, gatewayAPI,
+		informer.Config[*gatewayv1.HTTPRoute]{Resource: gatewayVersion.WithResource("httproutes"), Optional: true, Indexers: applicationroute.HTTPRouteIndexers()})
 	if err != nil {
 		return nil, err
 	}
-	listenerSets, err := newCopy(s, informer.Config[*gatewayv1.ListenerSet]{Resource: schema.GroupVersion(gatewayv1.GroupVersion).WithResource("listenersets"), Optional: true}, gatewayAPI)
+	listenerSets, err := newCopy(s, gatewayAPI, informer.Config[*gatewayv1.ListenerSet]{Resource: gatewayVersion.WithResource("listenersets"), Optional: true})
 	if err != nil {
 		return nil, err
 	}
-	gateways, err := newCopy(s, informer.Config[*gatewayv1.Gateway]{Resource: schema.GroupVersion(gatewayv1.GroupVersion).WithResource("gateways"), Optional: true}, gatewayAPI)
+	gateways, err := newCopy(s, gatewayAPI, informer.Config[*gatewayv1.Gateway]{Resource: gatewayVersion.WithResource("gateways"), Optional: true})
 	if err != nil {
 		return nil, err
 	}
@@ -57,10 +53,11 @@ func newApplicationRoute(s *shared, services *informer.Informer[*corev1.Service]
 	var secrets *informer.Informer[*metav1.PartialObjectMetadata]
 	if s.o.tlsSecrets {
 		secretsResource := corev1.SchemeGroupVersion.WithResource("secrets")
-		secrets, err = newCopy(s, informer.Config[*metav1.PartialObjectMetadata]{Resource: secretsResource, Transform: applicationroute.TransformSecret},
-			by(metadata.NewForConfig, func(clients metadata.Interface) func(string) cache.ListerWatcherWithContext {
-				return informer.ListWatch(clients, clients.Resource(secretsResource).Namespace)
-			}))
+		ofSecrets := func(clients metadata.Interface, namespace string) metadata.ResourceInterface {
+			return clients.Resource(secretsResource).Namespace(namespace)
+		}
+		secrets, err = newCopy(s, informer.ListWatchClient(metadata.NewForConfig, ofSecrets),
+			informer.Config[*metav1.PartialObjectMetadata]{Resource: secretsResource, Transform: applicationroute.TransformSecret})
 		if err != nil {
 			return nil, err
 		}
@@ -120,7 +117,7 @@ func newApplicationRoute(s *shared, services *informer.Informer[*corev1.Service]
 		needs:       []metrics.Informer{routes, services},
 		recorder:    recorder,
 	}
-	if a.Controller, err = s.newController(a.name, reconciler, reporter, cfg.Writes, reconciler.Keys, routes); err != nil {
+	if a.Controller, err = s.newController(a.name, reconciler, reporter, cfg.Writes, reconciler.Keys, routes.Undecodable); err != nil {
 		return nil, err
 	}
 	if a.caches, err = reconciler.Register(a); err != nil {

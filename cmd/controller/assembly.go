@@ -34,32 +34,14 @@ type shared struct {
 // localCopy is an informer of any type.
 type localCopy interface {
 	metrics.Informer
-	Run(context.Context) error
+	informer.Runner
 }
 
 // newCopy makes the local copy of one resource: with Resource, Indexers and Transform
-// as in c, and the rest as this process does it. Each has connections of its own, so
-// that a watch which has gone silent can leave them; list makes what lists and watches
-// of such a connection's config.
-func newCopy[T cache.Object](s *shared, c informer.Config[T], list func(*rest.Config) (func(namespace string) cache.ListerWatcherWithContext, error)) (*informer.Informer[T], error) {
-	via := informer.NewConnection(s.reads)
-	var err error
-	if c.ListerWatcher, err = list(via.Config()); err != nil {
-		return nil, fmt.Errorf("build the client for reading %s: %w", c.Resource.GroupResource(), err)
-	}
-	c.Hearing, c.Connection, c.Namespaces = s.hearing, via, s.o.namespaces
-	return informer.New(c)
-}
-
-// by is newCopy's list with a clientset, as its package's newForConfig makes it.
-func by[C any](newForConfig func(*rest.Config) (C, error), list func(C) func(namespace string) cache.ListerWatcherWithContext) func(*rest.Config) (func(string) cache.ListerWatcherWithContext, error) {
-	return func(config *rest.Config) (func(string) cache.ListerWatcherWithContext, error) {
-		clients, err := newForConfig(config)
-		if err != nil {
-			return nil, err
-		}
-		return list(clients), nil
-	}
+// as in c, and the rest as this process does it.
+func newCopy[T cache.Object](s *shared, client informer.Client, c informer.Config[T]) (*informer.Informer[T], error) {
+	c.Hearing, c.Namespaces = s.hearing, s.o.namespaces
+	return informer.NewForConfig(s.reads, client, c)
 }
 
 // assembly is one controller with all that belongs to it alone.
@@ -107,20 +89,16 @@ func newWrites(sources ...interface {
 	return writes
 }
 
-// newController runs reconciler with the queue that the flags ask for. Of the keys that
-// keys does not have, those in quarantined are objects too.
+// newController runs reconciler with the queue that the flags ask for, and frozen for the
+// keys that undecodable knows.
 func (s *shared) newController(name string, reconciler, frozen controller.Reconciler, writes *informer.Writes,
-	keys func() []cache.ObjectName, objects interface {
-		quarantineSource
-		Quarantined(cache.ObjectName) (informer.Quarantined, bool)
-	}) (*controller.Controller, error) {
+	keys func() []cache.ObjectName, undecodable func(cache.ObjectName) (reason string, bad bool)) (*controller.Controller, error) {
 	return controller.New(controller.Config{
-		Name:       name,
-		Reconciler: reconciler,
-		Frozen:     frozen,
-		// An object that cannot be decoded may be in no lister.
-		Keys:             func() []cache.ObjectName { return append(keys(), quarantinedKeys(objects)...) },
-		Gate:             gate(writes, objects.Quarantined),
+		Name:             name,
+		Reconciler:       reconciler,
+		Frozen:           frozen,
+		Keys:             keys,
+		Gate:             controller.HoldBack(undecodable, writes.Pending),
 		Workers:          s.o.workers,
 		ReconcileTimeout: s.o.reconcileTimeout,
 		ShutdownTimeout:  s.o.shutdownTimeout,
@@ -186,7 +164,7 @@ func together(leads ...func(context.Context) error) func(context.Context) error 
 // gathered is what the views of this process are drawn from, in the same order in all
 // of them.
 type gathered struct {
-	copies      []localCopy
+	copies      []informer.Runner
 	informers   []metrics.Informer
 	quarantines []quarantineSource
 	controllers map[string]*controller.Controller
@@ -197,16 +175,17 @@ type gathered struct {
 
 // gather takes apart the controllers and the local copy that they share.
 func gather(services localCopy, all ...*assembly) *gathered {
-	g := &gathered{copies: []localCopy{services}, controllers: map[string]*controller.Controller{}}
+	copies := []localCopy{services}
+	g := &gathered{controllers: map[string]*controller.Controller{}}
 	for _, a := range all {
-		g.copies = append(g.copies, a.copies...)
+		copies = append(copies, a.copies...)
 		g.quarantines = append(g.quarantines, a.quarantines...)
 		g.controllers[a.name] = a.Controller
 		g.measured = append(g.measured, a.Controller)
 		g.wedged = append(g.wedged, canary.Check{Name: a.name, Check: a.Check, Note: wedgedNote(a.Controller)})
 	}
-	for _, c := range g.copies {
-		g.informers = append(g.informers, c)
+	for _, c := range copies {
+		g.copies, g.informers = append(g.copies, c), append(g.informers, c)
 	}
 	return g
 }

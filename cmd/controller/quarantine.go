@@ -131,16 +131,6 @@ func writeQuarantineText(w http.ResponseWriter, pages []quarantinePage) {
 	}
 }
 
-// quarantinedKeys returns the keys of all objects that cannot be decoded.
-func quarantinedKeys(source quarantineSource) []cache.ObjectName {
-	records, _ := source.QuarantineList(0, cache.ObjectName{})
-	keys := make([]cache.ObjectName, 0, len(records))
-	for _, record := range records {
-		keys = append(keys, record.Key)
-	}
-	return keys
-}
-
 // printable keeps what others have written from forging lines and columns.
 func printable(s string) string {
 	return strings.Map(func(c rune) rune {

@@ -1,20 +1,17 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/leaderelection"
@@ -22,7 +19,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/steadwatch/steadwatch/pkg/canary"
-	"github.com/steadwatch/steadwatch/pkg/controller"
 	"github.com/steadwatch/steadwatch/pkg/controller/metrics"
 	"github.com/steadwatch/steadwatch/pkg/informer"
 )
@@ -83,10 +79,8 @@ func run(ctx context.Context, o *options) error {
 	events, stopEvents := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopEvents()
 	parts := &shared{o: o, config: config, reads: reads, fence: fence, hearing: hearing, registry: registry, counters: counters, events: events}
-	services, err := newCopy(parts, informer.Config[*corev1.Service]{Resource: corev1.SchemeGroupVersion.WithResource("services")},
-		by(kubernetes.NewForConfig, func(kube *kubernetes.Clientset) func(string) cache.ListerWatcherWithContext {
-			return informer.ListWatch(kube, kube.CoreV1().Services)
-		}))
+	services, err := newCopy(parts, informer.ListWatchClient(corev1client.NewForConfig, (*corev1client.CoreV1Client).Services),
+		informer.Config[*corev1.Service]{Resource: corev1.SchemeGroupVersion.WithResource("services")})
 	if err != nil {
 		return err
 	}
@@ -142,16 +136,7 @@ func run(ctx context.Context, o *options) error {
 
 	// Running. Informers run on standbys too, so that one can take over at once;
 	// they outlive the controllers.
-	informing, stopInformers := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopInformers()
-	var informersDone sync.WaitGroup
-	for _, c := range everything.copies {
-		informersDone.Go(func() {
-			if err := c.Run(informing); err != nil {
-				logger.Error(err, "Informer ended")
-			}
-		})
-	}
+	stopInformers := informer.Start(context.WithoutCancel(ctx), everything.copies...)
 	context.AfterFunc(ctx, ready.shutDown)
 	lead := watching.during(together(webApps.lead, routes.lead))
 	if o.leaderElect {
@@ -169,7 +154,6 @@ func run(ctx context.Context, o *options) error {
 	// left goes in the order in which the rest could still need it.
 	stopEvents()
 	stopInformers()
-	informersDone.Wait()
 	serving.close(ctx)
 	logger.Info("Ended")
 	return nil
@@ -195,22 +179,6 @@ func newElection(config *rest.Config, o *options, identity string, fence *fence)
 		renewDeadline: o.renewDeadline,
 		retryPeriod:   o.retryPeriod,
 	}, nil
-}
-
-// gate keeps a key back while its object cannot be decoded, so that nobody acts
-// on an older version or on none, and while the local copy lacks a write made
-// for it.
-func gate(writes *informer.Writes, quarantined func(cache.ObjectName) (informer.Quarantined, bool)) func(cache.ObjectName) controller.Verdict {
-	return func(key cache.ObjectName) controller.Verdict {
-		if q, bad := quarantined(key); bad {
-			f := q.Fields[0]
-			return controller.Verdict{State: controller.Frozen, Reason: fmt.Sprintf("cannot be decoded: %s is %s: %s", cmp.Or(f.Path, "the object"), f.Value, f.Reason)}
-		}
-		if detail, _, pending := writes.Pending(key); pending {
-			return controller.Verdict{State: controller.Stale, Reason: detail}
-		}
-		return controller.Verdict{}
-	}
 }
 
 // awaitCaches waits until a controller can rely on its local copies; false means

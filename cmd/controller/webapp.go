@@ -6,14 +6,16 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
+	appsv1client "k8s.io/client-go/kubernetes/typed/apps/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/tools/cache"
 
 	platformv1alpha1 "github.com/steadwatch/steadwatch/pkg/apis/platform/v1alpha1"
 	"github.com/steadwatch/steadwatch/pkg/controller/metrics"
 	"github.com/steadwatch/steadwatch/pkg/controller/undecodable"
 	"github.com/steadwatch/steadwatch/pkg/controller/webapp"
 	"github.com/steadwatch/steadwatch/pkg/generated/clientset/versioned"
+	platformclient "github.com/steadwatch/steadwatch/pkg/generated/clientset/versioned/typed/platform/v1alpha1"
 	"github.com/steadwatch/steadwatch/pkg/informer"
 )
 
@@ -23,24 +25,18 @@ func newWebApp(s *shared, services *informer.Informer[*corev1.Service]) (*assemb
 	const name = "steadwatch-webapp"
 	resource := platformv1alpha1.SchemeGroupVersion.WithResource("webapps")
 
-	webApps, err := newCopy(s, informer.Config[*platformv1alpha1.WebApp]{Resource: resource, Indexers: webapp.Indexers()},
-		by(versioned.NewForConfig, func(platform *versioned.Clientset) func(string) cache.ListerWatcherWithContext {
-			return informer.Tolerant(platform.PlatformV1alpha1().RESTClient())
-		}))
+	webApps, err := newCopy(s, informer.TolerantClient(platformclient.NewForConfig),
+		informer.Config[*platformv1alpha1.WebApp]{Resource: resource, Indexers: webapp.Indexers()})
 	if err != nil {
 		return nil, err
 	}
-	deployments, err := newCopy(s, informer.Config[*appsv1.Deployment]{Resource: appsv1.SchemeGroupVersion.WithResource("deployments")},
-		by(kubernetes.NewForConfig, func(kube *kubernetes.Clientset) func(string) cache.ListerWatcherWithContext {
-			return informer.ListWatch(kube, kube.AppsV1().Deployments)
-		}))
+	deployments, err := newCopy(s, informer.ListWatchClient(appsv1client.NewForConfig, (*appsv1client.AppsV1Client).Deployments),
+		informer.Config[*appsv1.Deployment]{Resource: appsv1.SchemeGroupVersion.WithResource("deployments")})
 	if err != nil {
 		return nil, err
 	}
-	configMaps, err := newCopy(s, informer.Config[*corev1.ConfigMap]{Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Transform: webapp.TransformConfigMap},
-		by(kubernetes.NewForConfig, func(kube *kubernetes.Clientset) func(string) cache.ListerWatcherWithContext {
-			return informer.ListWatch(kube, kube.CoreV1().ConfigMaps)
-		}))
+	configMaps, err := newCopy(s, informer.ListWatchClient(corev1client.NewForConfig, (*corev1client.CoreV1Client).ConfigMaps),
+		informer.Config[*corev1.ConfigMap]{Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Transform: webapp.TransformConfigMap})
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +92,7 @@ func newWebApp(s *shared, services *informer.Informer[*corev1.Service]) (*assemb
 		needs:       []metrics.Informer{webApps, deployments, services, configMaps},
 		recorder:    recorder,
 	}
-	if a.Controller, err = s.newController(a.name, reconciler, reporter, cfg.Writes, reconciler.Keys, webApps); err != nil {
+	if a.Controller, err = s.newController(a.name, reconciler, reporter, cfg.Writes, reconciler.Keys, webApps.Undecodable); err != nil {
 		return nil, err
 	}
 	if a.caches, err = reconciler.Register(a); err != nil {

@@ -2,16 +2,19 @@ package informer
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 )
 
 // defaultOverdueAfter is how long a controller waits for its cache to show its
@@ -96,6 +99,20 @@ func (w *Writes) Wrote(owner cache.ObjectName, resource schema.GroupVersionResou
 // after that; those are no matter of the cache.
 func (w *Writes) Deleted(owner cache.ObjectName, resource schema.GroupVersionResource, child cache.ObjectName, uid types.UID) {
 	w.await(owner, Awaited{Resource: resource, Child: child, UID: uid, Deleted: true})
+}
+
+// WroteObject is Wrote for an object as the API server returned it, with a line in the
+// log.
+func (w *Writes) WroteObject(ctx context.Context, owner metav1.Object, resource schema.GroupVersionResource, written metav1.Object) {
+	klog.FromContext(ctx).V(2).Info("Wrote", "resource", resource.GroupResource().String(), "child", klog.KObj(written),
+		"resourceVersion", written.GetResourceVersion())
+	w.Wrote(cache.MetaObjectToName(owner), resource, cache.MetaObjectToName(written), written.GetUID(), written.GetResourceVersion())
+}
+
+// DeletedObject is Deleted for an object as it was before, with a line in the log.
+func (w *Writes) DeletedObject(ctx context.Context, owner metav1.Object, resource schema.GroupVersionResource, gone metav1.Object) {
+	klog.FromContext(ctx).V(2).Info("Deleted", "resource", resource.GroupResource().String(), "child", klog.KObj(gone))
+	w.Deleted(cache.MetaObjectToName(owner), resource, cache.MetaObjectToName(gone), gone.GetUID())
 }
 
 func (w *Writes) await(owner cache.ObjectName, a Awaited) {

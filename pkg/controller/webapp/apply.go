@@ -8,13 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
-	appslisters "k8s.io/client-go/listers/apps/v1"
-	corelisters "k8s.io/client-go/listers/core/v1"
-	"k8s.io/klog/v2"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/steadwatch/steadwatch/pkg/apis/platform/v1alpha1"
@@ -61,30 +57,18 @@ func listKeys(field string, element map[string]any) []string {
 // (mapType=atomic).
 var atomicMaps = map[string]bool{"selector": true, "configMapRef": true}
 
-func newDeployments(kube kubernetes.Interface, lister appslisters.DeploymentLister) deployments {
-	return deployments{
-		Name: "Deployment", Resource: deploymentsResource,
-		Cached: func(namespace, name string) (*appsv1.Deployment, error) {
-			return lister.Deployments(namespace).Get(name)
-		},
-		Client: func(namespace string) child.Client[*appsv1.Deployment, *appsv1ac.DeploymentApplyConfiguration] {
-			return kube.AppsV1().Deployments(namespace)
-		},
-		Lists: listKeys, AtomicMaps: atomicMaps,
-	}
+func newDeployments(kube kubernetes.Interface, cached child.Copy[*appsv1.Deployment]) deployments {
+	return merged(child.NewKind("Deployment", cached, kube.AppsV1().Deployments))
 }
 
-func newServices(kube kubernetes.Interface, lister corelisters.ServiceLister) services {
-	return services{
-		Name: "Service", Resource: servicesResource,
-		Cached: func(namespace, name string) (*corev1.Service, error) {
-			return lister.Services(namespace).Get(name)
-		},
-		Client: func(namespace string) child.Client[*corev1.Service, *corev1ac.ServiceApplyConfiguration] {
-			return kube.CoreV1().Services(namespace)
-		},
-		Lists: listKeys, AtomicMaps: atomicMaps,
-	}
+func newServices(kube kubernetes.Interface, cached child.Copy[*corev1.Service]) services {
+	return merged(child.NewKind("Service", cached, kube.CoreV1().Services))
+}
+
+// merged returns kind with how the API server merges it.
+func merged[T child.Object, A child.Configuration[A]](kind child.Kind[T, A]) child.Kind[T, A] {
+	kind.Lists, kind.AtomicMaps = listKeys, atomicMaps
+	return kind
 }
 
 // handOverReplicas makes another manager own the number of replicas if we alone
@@ -115,7 +99,7 @@ func (c *Controller) handOverReplicas(app *v1alpha1.WebApp) func(context.Context
 		if err != nil {
 			return fmt.Errorf("hand over replicas of Deployment %q: %w", app.Name, child.StaleIfReplaced(err))
 		}
-		c.wrote(ctx, app, deploymentsResource, applied)
+		c.cfg.Writes.WroteObject(ctx, app, deploymentsResource, applied)
 		return nil
 	}
 }
@@ -141,11 +125,4 @@ func onlyOwnerOfReplicas(managers []metav1.ManagedFieldsEntry) (bool, error) {
 		ours = true
 	}
 	return ours, nil
-}
-
-// wrote remembers a write until the cache shows it.
-func (c *Controller) wrote(ctx context.Context, app metav1.Object, resource schema.GroupVersionResource, written metav1.Object) {
-	klog.FromContext(ctx).V(2).Info("Wrote", "resource", resource.GroupResource().String(), "child", klog.KObj(written),
-		"resourceVersion", written.GetResourceVersion())
-	c.cfg.Writes.Wrote(nameOf(app), resource, nameOf(written), written.GetUID(), written.GetResourceVersion())
 }

@@ -130,7 +130,7 @@ func TestMatchesDeployment(t *testing.T) {
 			desired := func() *appsv1ac.DeploymentApplyConfiguration {
 				return desiredDeployment(testApp(), config{"settings", "abc"})
 			}
-			kind := newDeployments(nil, nil)
+			kind := merged(deployments{})
 			live := liveDeployment(t, applied(t, kind, nil, desired()))
 			tc.change(live)
 			if got := applied(t, kind, live, desired()) == nil; got != tc.want {
@@ -163,7 +163,7 @@ func TestMatchesService(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			kind := newServices(nil, nil)
+			kind := merged(services{})
 			live := decodeAs[corev1.Service](t, applied(t, kind, nil, desiredService(testApp())))
 			live.TypeMeta = metav1.TypeMeta{}
 			live.Spec.ClusterIP, live.Spec.Type = "10.0.0.1", corev1.ServiceTypeClusterIP

@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
@@ -99,10 +98,10 @@ func New(cfg Config) (*Controller, error) {
 		cfg:         cfg,
 		webApps:     platformlisters.NewWebAppLister(cfg.WebApps.Indexer()),
 		configMaps:  corelisters.NewConfigMapLister(cfg.ConfigMaps.Indexer()),
-		deployments: newDeployments(cfg.Kube, appslisters.NewDeploymentLister(cfg.Deployments.Indexer())),
-		services:    newServices(cfg.Kube, corelisters.NewServiceLister(cfg.Services.Indexer())),
+		deployments: newDeployments(cfg.Kube, cfg.Deployments),
+		services:    newServices(cfg.Kube, cfg.Services),
 	}
-	c.children = &child.Applier{FieldManager: fieldManager, Annotation: annotationApplied, Owner: groupKind, Wrote: c.wrote}
+	c.children = &child.Applier{FieldManager: fieldManager, Annotation: annotationApplied, Owner: groupKind, Wrote: cfg.Writes.WroteObject}
 	return c, nil
 }
 

@@ -43,7 +43,7 @@ func (c *Controller) ensureFinalizer(ctx context.Context, app *v1alpha1.WebApp) 
 	config := platformv1alpha1ac.WebApp(app.Name, app.Namespace).WithUID(app.UID).WithFinalizers(v1alpha1.Finalizer)
 	applied, err := client.Apply(ctx, config, metav1.ApplyOptions{FieldManager: fieldManager})
 	if err == nil {
-		c.wrote(ctx, app, webAppsResource, applied)
+		c.cfg.Writes.WroteObject(ctx, app, webAppsResource, applied)
 		return applied, nil
 	}
 	err = fmt.Errorf("add finalizer: %w", err)
@@ -139,7 +139,7 @@ func (c *Controller) drain(ctx context.Context, app *metav1.ObjectMeta) (done bo
 		if err != nil {
 			return false, fmt.Errorf("scale Deployment %q to zero: %w", app.Name, err)
 		}
-		c.wrote(ctx, app, deploymentsResource, live)
+		c.cfg.Writes.WroteObject(ctx, app, deploymentsResource, live)
 	}
 	return drained(live), nil
 }
@@ -186,7 +186,7 @@ func (c *Controller) removeFinalizer(ctx context.Context, app *metav1.ObjectMeta
 		written, err := client.Patch(ctx, app.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 		switch {
 		case err == nil:
-			c.wrote(ctx, app, webAppsResource, written)
+			c.cfg.Writes.WroteObject(ctx, app, webAppsResource, written)
 			return nil
 		case apierrors.IsNotFound(err):
 			return nil

@@ -1,8 +1,6 @@
 package webapp
 
 import (
-	"fmt"
-
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -11,7 +9,6 @@ import (
 	"github.com/steadwatch/steadwatch/pkg/controller"
 	"github.com/steadwatch/steadwatch/pkg/controller/child"
 	"github.com/steadwatch/steadwatch/pkg/controller/conditions"
-	"github.com/steadwatch/steadwatch/pkg/informer"
 )
 
 // indexConfigRef finds the WebApps that refer to a ConfigMap, by "namespace/name".
@@ -29,9 +26,9 @@ func Indexers() cache.TypedIndexers[*v1alpha1.WebApp] {
 	}
 }
 
-// Keys returns the keys of all WebApps that are cached.
+// Keys returns the keys of all WebApps.
 func (c *Controller) Keys() []cache.ObjectName {
-	return controller.CachedKeys(c.cfg.WebApps.Indexer())
+	return c.cfg.WebApps.Keys()
 }
 
 type enqueue = func(controller.Lane, ...cache.ObjectName)
@@ -39,43 +36,33 @@ type enqueue = func(controller.Lane, ...cache.ObjectName)
 // Register adds handlers that enqueue to q to the four informers. The caches may be
 // relied on once everything returned is done.
 func (c *Controller) Register(q controller.Queue) ([]cache.DoneChecker, error) {
-	webApps, err := addHandlers(q, c.cfg.WebApps, "WebApps", c.webAppHandlers(q.Enqueue))
+	webApps, err := controller.AddHandlers(q, c.cfg.WebApps, "WebApps", c.webAppHandlers(q.Enqueue))
 	if err != nil {
 		return nil, err
 	}
-	deployments, err := addHandlers(q, c.cfg.Deployments, "WebApps by Deployment", child.Handlers[*appsv1.Deployment](c.owners(), q.Enqueue))
+	deployments, err := controller.AddHandlers(q, c.cfg.Deployments, "WebApps by Deployment", child.Handlers[*appsv1.Deployment](c.owners(), q.Enqueue))
 	if err != nil {
 		return nil, err
 	}
-	services, err := addHandlers(q, c.cfg.Services, "WebApps by Service", child.Handlers[*corev1.Service](c.owners(), q.Enqueue))
+	services, err := controller.AddHandlers(q, c.cfg.Services, "WebApps by Service", child.Handlers[*corev1.Service](c.owners(), q.Enqueue))
 	if err != nil {
 		return nil, err
 	}
-	configMaps, err := addHandlers(q, c.cfg.ConfigMaps, "WebApps by ConfigMap", c.configMapHandlers(q.Enqueue))
+	configMaps, err := controller.AddHandlers(q, c.cfg.ConfigMaps, "WebApps by ConfigMap", c.configMapHandlers(q.Enqueue))
 	if err != nil {
 		return nil, err
 	}
 	return []cache.DoneChecker{webApps, deployments, services, configMaps}, nil
 }
 
-func addHandlers[T cache.Object](q controller.Queue, to *informer.Informer[T], origin string, h cache.TypedResourceEventHandlerDetailedFuncs[T]) (cache.DoneChecker, error) {
-	registration, err := to.AddHandler(controller.Protected(q, origin, h))
-	if err != nil {
-		return nil, fmt.Errorf("webapp controller: %w", err)
-	}
-	return registration.HasSyncedChecker(), nil
-}
-
 func (c *Controller) webAppHandlers(enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.WebApp] {
+	h := controller.ObjectHandlers[*v1alpha1.WebApp](enqueue)
 	return cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.WebApp]{
 		AddFunc: func(app *v1alpha1.WebApp, initial bool) {
-			lane := controller.Urgent
-			if initial {
-				lane = controller.Background
-			} else {
+			if !initial {
 				c.convergence.Changed(app, c.cfg.Clock.Now())
 			}
-			enqueue(lane, nameOf(app))
+			h.AddFunc(app, initial)
 		},
 		UpdateFunc: func(old, app *v1alpha1.WebApp) {
 			switch {
@@ -84,46 +71,27 @@ func (c *Controller) webAppHandlers(enqueue enqueue) cache.TypedResourceEventHan
 			case conditions.ReadyAt(app, app.Status.ObservedGeneration, app.Status.Conditions):
 				c.convergence.Forget(nameOf(app)) // another process led, and got it there
 			}
-			enqueue(controller.SpecLane(old, app), nameOf(app))
+			h.UpdateFunc(old, app)
 		},
 		DeleteFunc: func(app cache.DeletedObject[*v1alpha1.WebApp]) {
 			c.convergence.Forget(app.GetObjectName())
-			enqueue(controller.Normal, app.GetObjectName())
+			h.DeleteFunc(app)
 		},
 	}
 }
 
 // owners says whom an event of a Deployment or a Service concerns.
 func (c *Controller) owners() child.Owners {
-	return child.Owners{Kind: groupKind, Exists: func(key cache.ObjectName) bool {
-		_, exists, err := c.cfg.WebApps.Indexer().GetByKey(key.String())
-		return err == nil && exists
-	}}
+	return child.Owners{Kind: groupKind, Exists: c.cfg.WebApps.Has}
 }
 
+// configMapHandlers look at the content: ConfigMaps that serve as locks or heartbeats
+// change all the time, in their metadata.
 func (c *Controller) configMapHandlers(enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*corev1.ConfigMap] {
-	return cache.TypedResourceEventHandlerDetailedFuncs[*corev1.ConfigMap]{
-		AddFunc: func(cm *corev1.ConfigMap, initial bool) {
-			enqueue(controller.AddedLane(initial), c.users(nameOf(cm))...)
-		},
-		UpdateFunc: func(old, cm *corev1.ConfigMap) {
-			// ConfigMaps that serve as locks or heartbeats change all the time, in
-			// their metadata.
-			if configHash(old) != configHash(cm) {
-				enqueue(controller.Normal, c.users(nameOf(cm))...)
-			}
-		},
-		DeleteFunc: func(cm cache.DeletedObject[*corev1.ConfigMap]) {
-			enqueue(controller.Normal, c.users(cm.GetObjectName())...)
-		},
-	}
+	return controller.ReferenceHandlers(enqueue, c.users, func(old, cm *corev1.ConfigMap) bool { return configHash(old) != configHash(cm) })
 }
 
 // users returns the WebApps that refer to a ConfigMap.
 func (c *Controller) users(configMap cache.ObjectName) []cache.ObjectName {
-	found, err := c.cfg.WebApps.Indexer().IndexKeys(indexConfigRef, configMap.String())
-	if err != nil {
-		return nil // only an index that is missing, which New has checked
-	}
-	return controller.ParseKeys(found)
+	return c.cfg.WebApps.ByIndex(indexConfigRef, configMap.String())
 }

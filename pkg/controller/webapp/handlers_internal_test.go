@@ -144,7 +144,7 @@ func TestConfigMapWakesItsUsersOnly(t *testing.T) {
 	same := cm.DeepCopy()
 	same.ResourceVersion = "2"
 	changed := cm.DeepCopy()
-	changed.Data["a"] = "2"
+	changed.ResourceVersion, changed.Data["a"] = "3", "2"
 	h.OnAdd(cm, false)
 	h.OnUpdate(cm, same)
 	h.OnUpdate(cm, changed)

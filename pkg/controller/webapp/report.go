@@ -59,7 +59,7 @@ func (c *Controller) updateStatus(ctx context.Context, app *v1alpha1.WebApp, sta
 	if err != nil || written == nil {
 		return err
 	}
-	c.wrote(ctx, app, webAppsResource, written)
+	c.cfg.Writes.WroteObject(ctx, app, webAppsResource, written)
 	conditions.Tell(ctx, c.cfg.Kube.CoreV1().Namespaces(), c.cfg.Recorder, app, transitions(app.Status.Conditions, status.Conditions))
 	return nil
 }

@@ -1,0 +1,20 @@
+package child
+
+import "k8s.io/apimachinery/pkg/runtime/schema"
+
+// Copy is a local copy of a kind of child: an informer.Informer.
+type Copy[T any] interface {
+	Resource() schema.GroupVersionResource
+	Get(namespace, name string) (T, error)
+}
+
+// NewKind makes a Kind that is read from copy and written by client, a generated client's
+// getter such as kube.AppsV1().Deployments. What is optional is left to be set.
+func NewKind[T Object, A Configuration[A], C Client[T, A]](name string, copy Copy[T], client func(namespace string) C) Kind[T, A] {
+	return Kind[T, A]{
+		Name:     name,
+		Resource: copy.Resource(),
+		Cached:   copy.Get,
+		Client:   func(namespace string) Client[T, A] { return client(namespace) },
+	}
+}
