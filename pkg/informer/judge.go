@@ -12,8 +12,14 @@ func (s *session) judge(now time.Time, measured bool) {
 	grace := e.grace()
 	overdue, next := e.ledger.overdue(grace)
 	if s.judgeAt = next; len(overdue) == 0 {
-		if next.IsZero() && !s.doubted.IsZero() {
+		switch {
+		case s.doubted.IsZero():
+		case next.IsZero():
 			s.settled(now, measured)
+		default:
+			// What was missing first has arrived, or an audit has found something newer
+			// in its place.
+			s.doubted = later(s.doubted, next.Add(-grace))
 		}
 		return
 	}
@@ -80,9 +86,11 @@ func (s *session) giveUp(what string, passed bool) {
 // settled is for when nothing is open any more.
 func (s *session) settled(now time.Time, measured bool) {
 	e := s.e
-	since := s.doubted
-	if s.reopened.After(since) {
-		since = s.reopened
+	since := later(s.doubted, s.reopened)
+	if s.inner != nil {
+		// No watch is late with what there was before it: where the brake has held it
+		// back that may be minutes.
+		since = later(since, s.inner.opened)
 	}
 	took := now.Sub(since)
 	s.doubted, s.judgeAt, s.graceUntil, s.reopened = time.Time{}, time.Time{}, time.Time{}, time.Time{}
