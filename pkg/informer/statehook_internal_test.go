@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,11 +26,22 @@ import (
 type hooked struct {
 	*Informer[*corev1.ConfigMap]
 	a, b *fakeAPI
+
+	mu   sync.Mutex
 	told []string
 	more int // calls of another function
 }
 
-func hook(t *testing.T, test func(i *hooked)) {
+// calls are those since the n-th, and how many there are in all.
+func (i *hooked) calls(n int) (told []string, total int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return slices.Clone(i.told[n:]), len(i.told)
+}
+
+// hook runs an Informer while test runs. The API servers are as before leaves them
+// when the first request comes; nil: well.
+func hook(t *testing.T, before, test func(i *hooked)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		h, err := NewHearing(HearingConfig{Config: &rest.Config{Host: "http://127.0.0.1:1"}})
@@ -53,18 +66,31 @@ func hook(t *testing.T, test func(i *hooked)) {
 			for _, p := range s.Namespaces {
 				parts = append(parts, strings.TrimSpace(fmt.Sprint(p.Namespace, " ", p.State, " ", p.Reason)))
 			}
+			i.mu.Lock()
+			defer i.mu.Unlock()
 			i.told = append(i.told, fmt.Sprint(strings.Join(parts, ", "), ", synced ", i.HasSynced()))
 		})
-		i.OnState(func() { i.more++; panic("no") })
+		i.OnState(func() {
+			i.mu.Lock()
+			defer i.mu.Unlock()
+			i.more++
+			panic("no")
+		})
+		if before != nil {
+			before(i)
+		}
 		ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig())))
 		done := make(chan error)
 		go func() { done <- i.Run(ctx) }()
 		test(i)
-		if len(i.told) != i.more {
-			t.Errorf("one function was called %d times, another one %d times", len(i.told), i.more)
+		i.mu.Lock()
+		one, another := len(i.told), i.more
+		i.mu.Unlock()
+		if one != another {
+			t.Errorf("one function was called %d times, another one %d times", one, another)
 		}
-		if n := i.Snapshot().HandlerPanics; n != uint64(i.more) {
-			t.Errorf("%d panics counted, want %d", n, i.more)
+		if n := i.Snapshot().HandlerPanics; n != uint64(another) {
+			t.Errorf("%d panics counted, want %d", n, another)
 		}
 		cancel()
 		if err := <-done; err != nil {
@@ -86,21 +112,25 @@ func TestOnState(t *testing.T) {
 	refuse := func(a *fakeAPI, err error) {
 		a.with(func(a *fakeAPI) { a.refuse = func(string) error { return err } })
 	}
-	hook(t, func(i *hooked) {
+	hook(t, func(i *hooked) { refuse(i.b, gone) }, func(i *hooked) {
 		total := 0
 		expect := func(what string, want ...string) {
 			t.Helper()
-			if diff := cmp.Diff(want, i.told[total:], cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("%s: calls (-want +got):\n%s", what, diff)
+			var got []string
+			if got, total = i.calls(total); !cmp.Equal(want, got, cmpopts.EquateEmpty()) {
+				t.Errorf("%s: calls %q, want %q", what, got, want)
 			}
-			total = len(i.told)
 		}
-		refuse(i.b, gone)
+		// last is for where more than one step leads there.
+		last := func(what, want string) {
+			t.Helper()
+			var got []string
+			if got, total = i.calls(total); len(got) == 0 || got[len(got)-1] != want {
+				t.Errorf("%s: calls found %q, want %q last", what, got, want)
+			}
+		}
 		pass(time.Second)
-		if len(i.told) == 0 || i.told[len(i.told)-1] != "a hearing, b unlistable not found, synced false" {
-			t.Errorf("start: calls found %q", i.told)
-		}
-		total = len(i.told)
+		last("start", "a hearing, b unlistable not found, synced false")
 
 		pass(10 * time.Minute)
 		expect("retries of the same")
@@ -111,10 +141,7 @@ func TestOnState(t *testing.T) {
 
 		refuse(i.b, nil)
 		pass(time.Minute)
-		if len(i.told) == total || i.told[len(i.told)-1] != "a hearing, b hearing, synced true" {
-			t.Errorf("healed, and with it the first sync: calls found %q", i.told[total:])
-		}
-		total = len(i.told)
+		last("healed, and with it the first sync", "a hearing, b hearing, synced true")
 
 		for n := range 1000 {
 			i.a.put(fmt.Sprint("cm-", n%10))
@@ -125,10 +152,7 @@ func TestOnState(t *testing.T) {
 		refuse(i.a, gone)
 		i.a.freezeOpen()
 		pass(30 * time.Minute)
-		if len(i.told) == total || i.told[len(i.told)-1] != "a unlistable not found, b hearing, synced true" {
-			t.Errorf("became unlistable: calls found %q", i.told[total:])
-		}
-		total = len(i.told)
+		last("became unlistable", "a unlistable not found, b hearing, synced true")
 
 		refuse(i.a, nil)
 		pass(time.Minute)
@@ -138,13 +162,14 @@ func TestOnState(t *testing.T) {
 
 // What hearing finds out is a state too, told at once.
 func TestOnStateOfHearing(t *testing.T) {
-	hook(t, func(i *hooked) {
+	hook(t, nil, func(i *hooked) {
 		pass(time.Second)
 		for _, state := range []State{StateDeaf, StatePolling, StateDelayed, StateHearing} {
 			i.parts[0].listWatch.ear.enter(state, "for a test")
 			synctest.Wait()
-			if got, want := i.told[len(i.told)-1], fmt.Sprintf("a %s, b hearing, synced true", state); got != want {
-				t.Errorf("the last call found %q, want %q", got, want)
+			told, n := i.calls(0)
+			if want := fmt.Sprintf("a %s, b hearing, synced true", state); told[n-1] != want {
+				t.Errorf("the last call found %q, want %q", told[n-1], want)
 			}
 		}
 	})
