@@ -113,8 +113,9 @@ func (s settings) found() time.Duration {
 func (s settings) polled() time.Duration    { return s.of(2*time.Minute, s.found()+2*s.pollInterval) }
 func (s settings) polledAge() time.Duration { return s.pollInterval + 5*time.Second }
 
-// back is how soon all has to be streaming again after a fault. client-go's waits
-// between two attempts to connect, up to a minute, are not shortened.
+// back is how soon all has to be streaming again after a fault. The waits between two
+// attempts, 30 s where connections are refused and client-go's minute otherwise, are not
+// shortened.
 func (s settings) back() time.Duration { return time.Minute }
 
 // flags are the ones that the controller at hand has: one from before it could hear

@@ -188,7 +188,8 @@
 //
 // Retries are the Reflector's: 0.8 s doubling to 30 s, each stretched by a
 // random factor of 1 to 2. A kind whose permission was granted or whose CRD was
-// installed therefore shows up within 60 s, not at once.
+// installed therefore shows up within 60 s, not at once. After 429 and "connection
+// refused" it is 30 s, or what Retry-After says.
 //
 // client-go's REST client retries a 429 or 5xx that carries Retry-After up to
 // ten times within one call. The state changes only when that call returns.

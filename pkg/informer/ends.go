@@ -90,6 +90,15 @@ func (s *session) refused(err error) {
 		if errors.Is(err, errNotAnswered) {
 			s.l.condition.failed(err) // the list that follows may not be either, for long
 		}
+		if isRetried(err) {
+			s.l.condition.failed(err)
+			if helpsToWait(err) {
+				s.l.hold(err)
+				s.over = true
+				return
+			}
+			err = errBehind
+		}
 		s.fail(s.failedToOpen(err))
 	case s.polling:
 		if startIsGone(err) {
@@ -106,9 +115,8 @@ func (s *session) refused(err error) {
 		if !errors.Is(err, errNotAnswered) || !s.answeredAt.After(began) {
 			s.l.condition.failed(err)
 		}
-		if apierrors.IsTooManyRequests(err) {
-			s.fail(err) // the Reflector's own backoff, as in ended
-			return
+		if isRetried(err) {
+			s.l.hold(err)
 		}
 		s.over = true
 	}

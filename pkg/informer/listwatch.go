@@ -11,12 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
-	"k8s.io/utils/clock"
 )
 
 // TypedClient is the part of a generated typed client that an Informer needs.
@@ -63,7 +60,8 @@ var errStopped = errors.New("informer has stopped")
 // missing CRD or permission is there the copy fills within 60 s. The backoff
 // starts over every two minutes even if nothing has succeeded: it is meant to
 // after two minutes without a retry, but wait.Backoff.DelayWithReset counts
-// from the last reset. That makes about 380 requests an hour.
+// from the last reset. That makes about 380 requests an hour. After 429 and "connection
+// refused" the waits are our own, see retry.go.
 //
 // When a CRD is deleted the watch first delivers DELETED for each object, then
 // ends. The Reflector watches again from there and gets 404: the same retry.
@@ -73,14 +71,14 @@ type listWatch struct {
 	condition *condition
 	// ear is nil without Config.Hearing.
 	ear *ear
-	// delay is how long to hold the next WatchList back, see WatchWithContext.
-	delay wait.DelayFunc
 
-	mu       sync.Mutex
-	stopped  bool
-	inflight sync.WaitGroup // calls and streams; Add only under mu
-	counts   counts
-	behind   bool // the last WatchList told of a watch cache that is behind
+	mu        sync.Mutex
+	stopped   bool
+	inflight  sync.WaitGroup // calls and streams; Add only under mu
+	counts    counts
+	behind    bool // the last WatchList told of a watch cache that is behind
+	retries   retries
+	heldUntil time.Time
 }
 
 // errBehind is what the Reflector gets in place of a WatchList if the API server's
@@ -108,9 +106,7 @@ func newListWatch(inner cache.ListerWatcherWithContext, c *condition) *listWatch
 	return &listWatch{
 		inner:     inner,
 		condition: c,
-		delay: wait.Backoff{Duration: 800 * time.Millisecond, Cap: 30 * time.Second, Steps: 10, Factor: 2, Jitter: 1}.
-			DelayWithReset(clock.RealClock{}, 2*time.Minute),
-		counts: counts{events: map[watch.EventType]uint64{}},
+		counts:    counts{events: map[watch.EventType]uint64{}},
 	}
 }
 
@@ -166,30 +162,29 @@ func (l *listWatch) ListWithContext(ctx context.Context, opts metav1.ListOptions
 	return got, nil
 }
 
-// WatchWithContext opens a watch.
-//
-// The Reflector's retry of a WatchList after 429 or "connection refused"
-// sleeps up to 60 s without looking at its context, which would hold up a
-// shutdown for as long (client-go 0.37). So that wait is done here, with the same backoff.
+// WatchWithContext opens a watch. What the Reflector would ask for again as it is, it
+// does not get to know: see retry.go.
 func (l *listWatch) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	for {
+		if err := l.held(ctx); err != nil {
+			return nil, err
+		}
 		w, err := l.watch(ctx, opts)
-		if err == nil || !utilnet.IsConnectionRefused(err) && !apierrors.IsTooManyRequests(err) {
+		if err == nil || !isRetried(err) {
 			return w, err // an error ends up in watchFailed, or a LIST follows
 		}
 		l.condition.failed(err)
-		if opts.SendInitialEvents == nil {
-			return nil, err // the Reflector waits, and heeds its context
+		if opts.SendInitialEvents != nil && !helpsToWait(err) {
+			return nil, errBehind
 		}
-		if reason := classify(err); reason == Corrupt || reason == Conversion {
-			return nil, errBehind // a 429 that more patience does not help
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(l.delay()):
-		}
+		l.hold(err)
 	}
+}
+
+// helpsToWait reports whether a 429 is one that goes away by itself.
+func helpsToWait(err error) bool {
+	reason := classify(err)
+	return reason != Corrupt && reason != Conversion
 }
 
 func (l *listWatch) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
