@@ -70,7 +70,7 @@ func newApplicationRoute(s *shared, services *informer.Informer[*corev1.Service]
 	}
 	cfg := applicationroute.Config{
 		ApplicationRoutes: routes, Services: services, HTTPRoutes: httpRoutes, ListenerSets: listenerSets, Gateways: gateways, Secrets: secrets,
-		Writes:         newWrites(routes, httpRoutes, listenerSets),
+		Writes:         informer.NewWrites(writeOverdueAfter, routes, httpRoutes, listenerSets),
 		DefaultGateway: s.o.defaultGateway.ObjectName,
 		Recorder:       recorder,
 		Converged:      s.counters.Converged("ApplicationRoute"),

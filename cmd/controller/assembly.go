@@ -72,23 +72,6 @@ func (s *shared) newRecorder(name string) (*eventRecorder, error) {
 	return newEventRecorder(s.events, client.CoreV1(), name), nil
 }
 
-// newWrites remembers a controller's writes until sources show them. What was written
-// before etcd was set back may never be seen.
-func newWrites(sources ...interface {
-	informer.Source
-	OnRewind(func())
-}) *informer.Writes {
-	all := make([]informer.Source, 0, len(sources))
-	for _, source := range sources {
-		all = append(all, source)
-	}
-	writes := informer.NewWrites(writeOverdueAfter, all...)
-	for _, source := range sources {
-		source.OnRewind(func() { writes.Reset(source.Resource()) })
-	}
-	return writes
-}
-
 // newController runs reconciler with the queue that the flags ask for, and frozen for the
 // keys that undecodable knows.
 func (s *shared) newController(name string, reconciler, frozen controller.Reconciler, writes *informer.Writes,

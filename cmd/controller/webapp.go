@@ -47,7 +47,7 @@ func newWebApp(s *shared, services *informer.Informer[*corev1.Service]) (*assemb
 	}
 	cfg := webapp.Config{
 		WebApps: webApps, Deployments: deployments, Services: services, ConfigMaps: configMaps,
-		Writes:    newWrites(webApps, deployments, services),
+		Writes:    informer.NewWrites(writeOverdueAfter, webApps, deployments, services),
 		Recorder:  recorder,
 		Converged: s.counters.Converged("WebApp"),
 	}

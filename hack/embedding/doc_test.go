@@ -1,13 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 )
 
-// docs/embedding.md quotes this program and nothing else.
+// docs/embedding.md quotes this program and nothing else, and says how long it is.
 func TestDocQuotesTheProgram(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/embedding.md")
 	if err != nil {
@@ -30,4 +31,18 @@ func TestDocQuotesTheProgram(t *testing.T) {
 			t.Errorf("not in the program:\n%s", q[1])
 		}
 	}
+	if says := fmt.Sprintf("%d lines of code", linesOfCode(program.String())); !strings.Contains(string(doc), says) {
+		t.Errorf("docs/embedding.md does not say that the program has %s", says)
+	}
+}
+
+// linesOfCode leaves out imports, comments and blank lines.
+func linesOfCode(program string) (n int) {
+	program = regexp.MustCompile(`(?s)\npackage main\n|\nimport \(.*?\n\)\n`).ReplaceAllLiteralString("\n"+program, "\n")
+	for line := range strings.Lines(program) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
+			n++
+		}
+	}
+	return n
 }

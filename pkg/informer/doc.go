@@ -75,15 +75,13 @@
 // server whose own watch has died. client-go's informer then keeps its old copy,
 // for minutes or for ever.
 //
-//	hearing, err := informer.NewHearing(informer.HearingConfig{Config: config})
-//	connection := informer.NewConnection(config)
-//	clients, err := kubernetes.NewForConfig(connection.Config())
-//	configMaps, err := informer.New(informer.Config[*corev1.ConfigMap]{
-//		Resource:      corev1.SchemeGroupVersion.WithResource("configmaps"),
-//		ListerWatcher: informer.ListWatch(clients, clients.CoreV1().ConfigMaps),
-//		Hearing:       hearing,    // one a process
-//		Connection:    connection, // one a resource
-//	})
+//	hearing, err := informer.NewHearing(informer.HearingConfig{Config: config}) // one a process
+//	configMaps, err := informer.NewForConfig(config,
+//		informer.ListWatchClient(corev1.NewForConfig, (*corev1.CoreV1Client).ConfigMaps),
+//		informer.Config[*v1.ConfigMap]{Resource: v1.SchemeGroupVersion.WithResource("configmaps"), Hearing: hearing})
+//
+// [NewForConfig] gives each resource connections of its own, as [NewConnection] does for
+// a client that is made in another way.
 //
 // The Reflector is then given a session in place of the API server's watch
 // (session.go). The watch behind it can be replaced, and polling can take its place:

@@ -52,6 +52,12 @@ func (i *Informer[T]) ByIndex(index, value string) []cache.ObjectName {
 	return parseKeys(keys)
 }
 
+// Referring finds the cached objects that refer to another one, by an index of
+// "namespace/name".
+func (i *Informer[T]) Referring(index string) func(to cache.ObjectName) []cache.ObjectName {
+	return func(to cache.ObjectName) []cache.ObjectName { return i.ByIndex(index, to.String()) }
+}
+
 // parseKeys returns keys as the cache and its indexes have them as names.
 func parseKeys(keys []string) []cache.ObjectName {
 	names := make([]cache.ObjectName, 0, len(keys))

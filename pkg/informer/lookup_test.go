@@ -32,7 +32,7 @@ func TestLookups(t *testing.T) {
 	a := newAPIServer(t)
 	a.put("a", "one", map[string]string{"ref": "x"})
 	a.put("b", "two", map[string]string{"ref": "x"})
-	a.put("b", "three", map[string]string{"ref": "y"})
+	a.put("b", "three", map[string]string{"ref": "a/one"})
 	a.put("c", "unwatched", map[string]string{"ref": "x"})
 	i, err := informer.NewForConfig(&rest.Config{Host: a.url, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}},
 		configMapClient, informer.Config[*corev1.ConfigMap]{Resource: configMaps, Indexers: byData, Namespaces: []string{"a", "b"}})
@@ -62,6 +62,7 @@ func TestLookups(t *testing.T) {
 	}{
 		"Keys":              {i.Keys(), []string{"a/one", "b/three", "b/two"}},
 		"ByIndex":           {i.ByIndex("ref", "x"), []string{"a/one", "b/two"}},
+		"Referring":         {i.Referring("ref")(cache.NewObjectName("a", "one")), []string{"b/three"}},
 		"ByIndex, no value": {i.ByIndex("ref", "z"), nil},
 		"ByIndex, no index": {i.ByIndex("other", "x"), nil},
 	} {

@@ -66,8 +66,9 @@ type Awaited struct {
 	Since           time.Time
 }
 
-// NewWrites makes a Writes that compares with the given sources. Of two for
-// one resource the later counts. overdueAfter 0 means 30 seconds.
+// NewWrites makes a Writes that compares with the given sources, before they run. Of two
+// for one resource the later counts. What was written before etcd was set back is dropped
+// when an Informer finds that out. overdueAfter 0 means 30 seconds.
 func NewWrites(overdueAfter time.Duration, sources ...Source) *Writes {
 	if overdueAfter <= 0 {
 		overdueAfter = defaultOverdueAfter
@@ -79,7 +80,11 @@ func NewWrites(overdueAfter time.Duration, sources ...Source) *Writes {
 		sweepAt:      minSweep,
 	}
 	for _, s := range sources {
-		w.sources[s.Resource()] = s
+		resource := s.Resource()
+		w.sources[resource] = s
+		if s, ok := s.(interface{ OnRewind(func()) }); ok {
+			s.OnRewind(func() { w.Reset(resource) })
+		}
 	}
 	return w
 }

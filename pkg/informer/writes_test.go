@@ -306,6 +306,28 @@ func TestWritesDetailNamesWhatIsAwaited(t *testing.T) {
 	}
 }
 
+// rewindable is a source that can tell that etcd was set back, as an Informer can.
+type rewindable struct {
+	source
+	rewind func()
+}
+
+func (r *rewindable) OnRewind(f func()) { r.rewind = f }
+
+// A write of a history that is no more may never be seen: nobody waits for it.
+func TestWritesAreForgottenWhenEtcdIsSetBack(t *testing.T) {
+	r := &rewindable{source: newSource()}
+	w := informer.NewWrites(0, r)
+	w.Wrote(owner, configMaps, child, "uid", "7")
+	if _, _, pending := w.Pending(owner); !pending {
+		t.Fatal("nothing is awaited after a write")
+	}
+	r.rewind()
+	if detail, _, pending := w.Pending(owner); pending {
+		t.Errorf("still awaited: %s", detail)
+	}
+}
+
 // R34, R97: past the bound an owner is not held up any more; its reconciler is
 // told what to read from the API server instead.
 func TestWritesOverdue(t *testing.T) {

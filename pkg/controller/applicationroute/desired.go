@@ -15,6 +15,7 @@ import (
 	gatewayv1ac "sigs.k8s.io/gateway-api/applyconfiguration/apis/v1"
 
 	"github.com/steadwatch/steadwatch/pkg/apis/networking/v1alpha1"
+	"github.com/steadwatch/steadwatch/pkg/controller/child"
 )
 
 const (
@@ -35,13 +36,7 @@ func ownLabels() map[string]string {
 }
 
 func ownerReference(route *v1alpha1.ApplicationRoute) *metav1ac.OwnerReferenceApplyConfiguration {
-	return metav1ac.OwnerReference().
-		WithAPIVersion(v1alpha1.SchemeGroupVersion.String()).
-		WithKind(kind).
-		WithName(route.Name).
-		WithUID(route.UID).
-		WithController(true).
-		WithBlockOwnerDeletion(true)
+	return child.OwnerReference(route, v1alpha1.SchemeGroupVersion.WithKind(kind))
 }
 
 // desiredHTTPRoute is every field of the HTTPRoute that route decides, for the

@@ -1,6 +1,10 @@
 package child
 
-import "k8s.io/apimachinery/pkg/runtime/schema"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+)
 
 // Copy is a local copy of a kind of child: an informer.Informer.
 type Copy[T any] interface {
@@ -17,4 +21,16 @@ func NewKind[T Object, A Configuration[A], C Client[T, A]](name string, copy Cop
 		Cached:   copy.Get,
 		Client:   func(namespace string) Client[T, A] { return client(namespace) },
 	}
+}
+
+// OwnerReference says in a child's configuration that owner, of that kind, is its
+// controller. A deletion of owner in the foreground waits for the child.
+func OwnerReference(owner metav1.Object, kind schema.GroupVersionKind) *metav1ac.OwnerReferenceApplyConfiguration {
+	return metav1ac.OwnerReference().
+		WithAPIVersion(kind.GroupVersion().String()).
+		WithKind(kind.Kind).
+		WithName(owner.GetName()).
+		WithUID(owner.GetUID()).
+		WithController(true).
+		WithBlockOwnerDeletion(true)
 }

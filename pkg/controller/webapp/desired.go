@@ -12,6 +12,7 @@ import (
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 
 	"github.com/steadwatch/steadwatch/pkg/apis/platform/v1alpha1"
+	"github.com/steadwatch/steadwatch/pkg/controller/child"
 )
 
 const (
@@ -62,13 +63,7 @@ func commonLabels(app *v1alpha1.WebApp) map[string]string {
 }
 
 func ownerReference(app *v1alpha1.WebApp) *metav1ac.OwnerReferenceApplyConfiguration {
-	return metav1ac.OwnerReference().
-		WithAPIVersion(v1alpha1.SchemeGroupVersion.String()).
-		WithKind(kind).
-		WithName(app.Name).
-		WithUID(app.UID).
-		WithController(true).
-		WithBlockOwnerDeletion(true)
+	return child.OwnerReference(app, v1alpha1.SchemeGroupVersion.WithKind(kind))
 }
 
 // desiredDeployment is every field of the Deployment that app decides.

@@ -88,10 +88,5 @@ func (c *Controller) owners() child.Owners {
 // configMapHandlers look at the content: ConfigMaps that serve as locks or heartbeats
 // change all the time, in their metadata.
 func (c *Controller) configMapHandlers(enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*corev1.ConfigMap] {
-	return controller.ReferenceHandlers(enqueue, c.users, func(old, cm *corev1.ConfigMap) bool { return configHash(old) != configHash(cm) })
-}
-
-// users returns the WebApps that refer to a ConfigMap.
-func (c *Controller) users(configMap cache.ObjectName) []cache.ObjectName {
-	return c.cfg.WebApps.ByIndex(indexConfigRef, configMap.String())
+	return controller.ReferenceHandlers(enqueue, c.cfg.WebApps.Referring(indexConfigRef), func(old, cm *corev1.ConfigMap) bool { return configHash(old) != configHash(cm) })
 }
