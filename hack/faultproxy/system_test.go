@@ -95,10 +95,10 @@ func (r *real) has(name string) bool {
 
 func (r *real) eventually(what string, ok func() bool) {
 	r.t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(patience)
 	for !ok() {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("not within 15 s: %s; store %q; requests %v", what, r.informer.GetStore().ListKeys(), r.Counts(faultproxy.Match{}))
+			r.t.Fatalf("not within %s: %s; store %q; requests %v", patience, what, r.informer.GetStore().ListKeys(), r.Counts(faultproxy.Match{}))
 		}
 		<-time.After(10 * time.Millisecond)
 	}
