@@ -63,7 +63,7 @@ func TestErrNamesTheProcessThatDied(t *testing.T) {
 	}
 	select {
 	case <-c.etcd.proc.done:
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("etcd survives SIGKILL")
 	}
 	if err := c.Err(); err == nil || !strings.Contains(err.Error(), "etcd ended early (signal: killed)") {

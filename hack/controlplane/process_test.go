@@ -86,7 +86,7 @@ func TestNothingOutlivesTheTestBinary(t *testing.T) {
 			if err := child.Wait(); err == nil {
 				t.Error("the child ended well")
 			}
-			eventually(t, 5*time.Second, "all processes are gone", func() error {
+			eventually(t, 30*time.Second, "all processes are gone", func() error {
 				if running := processes(t, filepath.Join(dir, "state")); len(running) > 0 {
 					return fmt.Errorf("running: %v", running)
 				}
@@ -163,7 +163,7 @@ func TestProgramsAreStoppedAndHeard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 5*time.Second, "hello", func() error {
+	eventually(t, 30*time.Second, "hello", func() error {
 		if log := program.Log(); !strings.Contains(log, "hello") {
 			return fmt.Errorf("log: %q", log)
 		}
@@ -172,7 +172,7 @@ func TestProgramsAreStoppedAndHeard(t *testing.T) {
 	if code := program.ExitCode(); code != -1 {
 		t.Errorf("exit code of a running program: %d", code)
 	}
-	if code := program.Stop(5 * time.Second); code != 7 || !strings.Contains(program.Log(), "bye") {
+	if code := program.Stop(30 * time.Second); code != 7 || !strings.Contains(program.Log(), "bye") {
 		t.Errorf("exit code %d, log %q", code, program.Log())
 	}
 }
