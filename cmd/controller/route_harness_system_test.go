@@ -51,13 +51,18 @@ func newRouteWorld(t *testing.T, replicas ...string) *routeWorld {
 // newSilentRouteWorld has no gateway that reports.
 func newSilentRouteWorld(t *testing.T, replicas ...string) *routeWorld {
 	t.Helper()
-	cp := plane.ForTest(t)
+	installGatewayCRDs(t, plane.ForTest(t))
+	return routeWorldOf(newWorld(t, replicas...))
+}
+
+// installGatewayCRDs installs them once for all tests.
+func installGatewayCRDs(t *testing.T, cp *controlplane.ControlPlane) {
+	t.Helper()
 	gatewayCRDs.Do(func() {
 		if err := gateway.Install(t.Context(), cp); err != nil {
 			t.Fatal(err)
 		}
 	})
-	return routeWorldOf(newWorld(t, replicas...))
 }
 
 // routeWorldOf has whatever Gateway API the world has, and no gateway that reports.

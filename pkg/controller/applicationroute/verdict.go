@@ -41,6 +41,12 @@ func verdict(route *v1alpha1.ApplicationRoute, seen observed) []conditions.Probl
 	}
 	all = append(all, ofRoute...)
 	all = append(all, gatewayProgrammed(gateway, seen.gatewayState)...)
+	for n := range all {
+		// A Gateway that is not known may not be there at all, which would be why.
+		if note := seen.gatewayState.note; note != "" && all[n].Reason == reasonWaitingForGateway {
+			all[n].Message += "; " + note
+		}
+	}
 	slices.SortStableFunc(all, func(a, b conditions.Problem) int {
 		switch {
 		case a.Lasting == b.Lasting:

@@ -34,6 +34,11 @@ func TestVerdict(t *testing.T) {
 		// The HTTPRoute.
 		"NoReport": {"nobody has looked yet", converged(reports()), waits("WaitingForGateway"),
 			`no gateway has reported on HTTPRoute "web" as a route of Gateway infra/public: its controller may be down, or not know of Gateways`},
+		"NoReportUnseen": {"it may not be there, which nobody here can tell", converged(reports(), func(s *observed) {
+			s.gatewayState = gatewayState{note: "Gateway infra/public has not been looked at: its namespace is not one of --namespaces"}
+		}), waits("WaitingForGateway"),
+			`no gateway has reported on HTTPRoute "web" as a route of Gateway infra/public: its controller may be down, or not know of Gateways; ` +
+				"Gateway infra/public has not been looked at: its namespace is not one of --namespaces"},
 		"NotWritten": {"not even we have", converged(func(s *observed) { s.httpRoute = nil }), waits("WaitingForGateway"), "the HTTPRoute has not been written yet"},
 		"OtherParent": {"a report on another parent is about something else", converged(func(s *observed) {
 			s.httpRoute.Status.Parents[0].ParentRef.Name = "private"
