@@ -104,6 +104,9 @@ func TestSystemCanary(t *testing.T) {
 				t.Errorf("without %s: %q is not in %s", verb, word, body)
 			}
 		}
+		w.eventually(patience, "it to be named in the log", func() (bool, string) { // after the state has changed
+			return leader.lines("The canary lacks a permission", "may not "+verb) > 0, end(leader.Log(), 3000)
+		})
 		if n := leader.lines("The canary lacks a permission", "may not "+verb); n != 1 {
 			t.Errorf("without %s: named %d times, want once:\n%s", verb, n, end(leader.Log(), 3000))
 		}

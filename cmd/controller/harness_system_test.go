@@ -62,7 +62,7 @@ const (
 	// A standby looks at the Lease every retryPeriod to 2.2 times that. It counts
 	// from its last look, and has to look once more.
 	takeover = leaseDuration + retryPeriod*44/10
-	slack    = 4 * time.Second
+	slack    = 10 * time.Second
 )
 
 var electionFlags = slices.Clip([]string{
