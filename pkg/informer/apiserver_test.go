@@ -236,6 +236,10 @@ func withoutWatchList(verb, _ string) *metav1.Status {
 	}
 }
 
+// patience bounds every wait that has no bound of its own to show. Machines that run all
+// packages' tests at once are slow.
+const patience = time.Minute
+
 // eventually waits until ok; state describes what it last saw.
 func eventually(t *testing.T, within time.Duration, what string, check func() (ok bool, state any)) {
 	t.Helper()

@@ -132,9 +132,9 @@ func (h *heard) write(name string) (webApp, configMap string) {
 	return app.ResourceVersion, cm.ResourceVersion
 }
 
-func (h *heard) await(within time.Duration, indexer cache.Indexer, name, revision string) {
+func (h *heard) await(indexer cache.Indexer, name, revision string) {
 	h.t.Helper()
-	eventually(h.t, within, name+" at "+revision, func() (bool, any) {
+	eventually(h.t, patience, name+" at "+revision, func() (bool, any) {
 		got, exists, err := indexer.GetByKey(h.namespace + "/" + name)
 		if err != nil || !exists {
 			return false, h.snapshots()
@@ -147,9 +147,9 @@ func (h *heard) snapshots() string {
 	return fmt.Sprintf("%+v\n%+v", h.webApps.Snapshot(), h.configMaps.Snapshot())
 }
 
-func (h *heard) awaitState(within time.Duration, want informer.State) {
+func (h *heard) awaitState(want informer.State) {
 	h.t.Helper()
-	eventually(h.t, within, "state "+string(want), func() (bool, any) {
+	eventually(h.t, patience, "state "+string(want), func() (bool, any) {
 		return h.webApps.Snapshot().State == want && h.configMaps.Snapshot().State == want, h.snapshots()
 	})
 }
@@ -168,10 +168,10 @@ func systemOneFrozenWatch(t *testing.T, cp *controlplane.ControlPlane) {
 	h.proxy.Add(faultproxy.Rule{Match: faultproxy.Match{Verbs: []string{"watch"}, Resource: "webapps"}, Scope: faultproxy.OnlyOpen, Freeze: faultproxy.FreezeStream})
 	began := time.Now()
 	app, cm := h.write("x")
-	h.await(5*time.Second, h.configMaps.Indexer(), "x", cm)
-	h.await(20*time.Second, h.webApps.Indexer(), "x", app)
+	h.await(h.configMaps.Indexer(), "x", cm)
+	h.await(h.webApps.Indexer(), "x", app)
 	t.Logf("delivered after %s", time.Since(began).Round(100*time.Millisecond))
-	h.awaitState(5*time.Second, informer.StateHearing)
+	h.awaitState(informer.StateHearing)
 
 	now := h.proxy.Requests(ofApps)
 	if len(now) != len(asked)+1 || now[len(now)-1].WatchList || now[len(now)-1].Verb != "watch" {
@@ -198,19 +198,19 @@ func systemNoWatchWorks(t *testing.T, cp *controlplane.ControlPlane) {
 	waitSynced(t, h.webApps.HasSyncedChecker(), h.configMaps.HasSyncedChecker())
 	fault := h.proxy.Add(allWatches)
 	app, cm := h.write("x")
-	h.await(50*time.Second, h.webApps.Indexer(), "x", app)
-	h.await(50*time.Second, h.configMaps.Indexer(), "x", cm)
-	h.awaitState(time.Second, informer.StatePolling)
+	h.await(h.webApps.Indexer(), "x", app)
+	h.await(h.configMaps.Indexer(), "x", cm)
+	h.awaitState(informer.StatePolling)
 	listed := h.webApps.Snapshot().Lists + h.configMaps.Snapshot().Lists
 	for n := range 3 {
 		app, cm = h.write(fmt.Sprintf("y%d", n))
-		h.await(6*time.Second, h.webApps.Indexer(), fmt.Sprintf("y%d", n), app)
-		h.await(6*time.Second, h.configMaps.Indexer(), fmt.Sprintf("y%d", n), cm)
+		h.await(h.webApps.Indexer(), fmt.Sprintf("y%d", n), app)
+		h.await(h.configMaps.Indexer(), fmt.Sprintf("y%d", n), cm)
 	}
 	if err := h.apps.PlatformV1alpha1().WebApps(h.namespace).Delete(t.Context(), "y0", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 6*time.Second, "y0 gone", func() (bool, any) {
+	eventually(t, patience, "y0 gone", func() (bool, any) {
 		_, exists, err := h.webApps.Indexer().GetByKey(h.namespace + "/y0")
 		return !exists && err == nil, h.snapshots()
 	})
@@ -219,18 +219,18 @@ func systemNoWatchWorks(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 	fault.Remove()
 	h.write("x")
-	h.awaitState(20*time.Second, informer.StateHearing)
+	h.awaitState(informer.StateHearing)
 	app, _ = h.write("x")
-	h.await(2*time.Second, h.webApps.Indexer(), "x", app)
+	h.await(h.webApps.Indexer(), "x", app)
 }
 
 func systemStartWithoutWatches(t *testing.T, cp *controlplane.ControlPlane) {
 	h := hear(t, cp, informer.HearingConfig{ProbeAfter: 2 * time.Second, PollInterval: 2 * time.Second}, allWatches)
 	waitSynced(t, h.webApps.HasSyncedChecker(), h.configMaps.HasSyncedChecker())
-	h.awaitState(30*time.Second, informer.StatePolling)
+	h.awaitState(informer.StatePolling)
 	app, cm := h.write("x")
-	h.await(6*time.Second, h.webApps.Indexer(), "x", app)
-	h.await(6*time.Second, h.configMaps.Indexer(), "x", cm)
+	h.await(h.webApps.Indexer(), "x", app)
+	h.await(h.configMaps.Indexer(), "x", cm)
 }
 
 func systemNoInitialEnd(t *testing.T, cp *controlplane.ControlPlane) {
@@ -240,9 +240,9 @@ func systemNoInitialEnd(t *testing.T, cp *controlplane.ControlPlane) {
 	if r := h.webApps.Snapshot().Restarts; r["watchlist"] != 1 {
 		t.Errorf("restarts %v", r)
 	}
-	h.awaitState(5*time.Second, informer.StateHearing)
+	h.awaitState(informer.StateHearing)
 	app, _ := h.write("x")
-	h.await(2*time.Second, h.webApps.Indexer(), "x", app)
+	h.await(h.webApps.Indexer(), "x", app)
 }
 
 // Every watch, WatchLists too, is answered with 410: client-go alone sends thousands
@@ -253,14 +253,14 @@ func systemExpiredWatches(t *testing.T, cp *controlplane.ControlPlane) {
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: 410, Reason: metav1.StatusReasonExpired, Message: "too old",
 		}})
 	waitSynced(t, h.webApps.HasSyncedChecker(), h.configMaps.HasSyncedChecker())
-	h.awaitState(15*time.Second, informer.StatePolling)
+	h.awaitState(informer.StatePolling)
 	before := h.proxy.Count(faultproxy.Match{})
 	began := time.Now()
 	app, cm := h.write("x")
-	h.await(6*time.Second, h.webApps.Indexer(), "x", app)
-	h.await(6*time.Second, h.configMaps.Indexer(), "x", cm)
+	h.await(h.webApps.Indexer(), "x", app)
+	h.await(h.configMaps.Indexer(), "x", cm)
 	eventually(t, 10*time.Second, "some time", func() (bool, any) { return time.Since(began) > 6*time.Second, nil })
-	if n := h.proxy.Count(faultproxy.Match{}) - before; n > 60 {
+	if n := h.proxy.Count(faultproxy.Match{}) - before; n > int(10*time.Since(began).Seconds()) {
 		t.Errorf("%d requests in %s", n, time.Since(began))
 	}
 	if !strings.Contains(h.webApps.Snapshot().Message, "too old") {

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,7 +73,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: informer-test
 	}
 	writes := informer.NewWrites(0, i)
 	start(t, i)
-	eventually(t, 30*time.Second, "one namespace synced, the other named", func() (bool, any) {
+	eventually(t, patience, "one namespace synced, the other named", func() (bool, any) {
 		s := i.Snapshot()
 		state := map[string]informer.State{}
 		for _, n := range s.Namespaces {
@@ -83,7 +82,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: informer-test
 		return state[first] == informer.StateHearing && state[second] == informer.StateUnlistable && s.Reason == informer.Forbidden && s.Lists > 0, s
 	})
 	grant(second)
-	eventually(t, 60*time.Second, "healed", func() (bool, any) { return i.HasSynced(), i.Snapshot() })
+	eventually(t, patience, "healed", func() (bool, any) { return i.HasSynced(), i.Snapshot() })
 
 	// A write is pending until the copy shows it, and then no longer.
 	owner := cache.NewObjectName(second, "owner")
@@ -96,7 +95,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: informer-test
 		t.Fatal(err)
 	}
 	writes.Wrote(owner, configMaps, cache.MetaObjectToName(made), made.UID, made.ResourceVersion)
-	eventually(t, 10*time.Second, "written and seen", func() (bool, any) {
+	eventually(t, patience, "written and seen", func() (bool, any) {
 		detail, _, pending := writes.Pending(owner)
 		return !pending, detail
 	})
@@ -108,7 +107,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: informer-test
 		t.Fatal(err)
 	}
 	writes.Deleted(owner, configMaps, cache.MetaObjectToName(made), made.UID)
-	eventually(t, 10*time.Second, "deleted and seen", func() (bool, any) {
+	eventually(t, patience, "deleted and seen", func() (bool, any) {
 		detail, _, pending := writes.Pending(owner)
 		return !pending, detail
 	})
@@ -168,19 +167,19 @@ func systemCRD(t *testing.T, cp *controlplane.ControlPlane) {
 			return exists && s.Objects == 1 && s.State == informer.StateHearing, s
 		}
 	}
-	eventually(t, 30*time.Second, "missing", missing)
+	eventually(t, patience, "missing", missing)
 	install()
 	create("old")
-	eventually(t, 60*time.Second, "installed late", holds("old"))
+	eventually(t, patience, "installed late", holds("old"))
 
 	crds := admin.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
 	if err := crds.Delete(t.Context(), "webapps.platform.tejo.dev", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 60*time.Second, "deleted while running: objects gone, named", missing)
+	eventually(t, patience, "deleted while running: objects gone, named", missing)
 	install()
 	create("new")
-	eventually(t, 60*time.Second, "installed again", holds("new"))
+	eventually(t, patience, "installed again", holds("new"))
 	if n := strings.Count(log.String(), "\n"); n > 6 {
 		t.Errorf("want a few lines of log, got %d:\n%s", n, log.String())
 	}

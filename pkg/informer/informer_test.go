@@ -63,10 +63,10 @@ func start(t *testing.T, i interface{ Run(context.Context) error }) ktesting.Buf
 
 func waitSynced(t *testing.T, checkers ...cache.DoneChecker) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(klog.NewContext(context.Background(), logr.Discard()), 10*time.Second)
+	ctx, cancel := context.WithTimeout(klog.NewContext(context.Background(), logr.Discard()), patience)
 	defer cancel()
 	if !cache.WaitFor(ctx, "", checkers...) {
-		t.Fatal("not synced within 10 s")
+		t.Fatalf("not synced within %s", patience)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestSync(t *testing.T) {
 			waitSynced(t, registration.HasSyncedChecker(), i.HasSyncedChecker())
 			a.put("b", "two", map[string]string{"k": "v"})
 			last := a.put("a", "three", nil)
-			eventually(t, 5*time.Second, "all handled", func() (bool, any) {
+			eventually(t, patience, "all handled", func() (bool, any) {
 				mu.Lock()
 				defer mu.Unlock()
 				return len(got) == 4, slices.Clone(got)
@@ -222,11 +222,11 @@ func TestUnlistableThenHealed(t *testing.T) {
 			start(t, good)
 			waitSynced(t, good.HasSyncedChecker())
 
-			eventually(t, 10*time.Second, "two tries refused", func() (bool, any) {
+			eventually(t, patience, "two tries refused", func() (bool, any) {
 				requests := refusedRequests(a)
 				return len(requests) >= 2*len(test.tries), requests
 			})
-			eventually(t, 5*time.Second, "named", func() (bool, any) {
+			eventually(t, patience, "named", func() (bool, any) {
 				s := bad.Snapshot()
 				return s.State == informer.StateUnlistable && s.Reason == test.want && s.Message == test.message && !s.Since.IsZero(), s
 			})
@@ -247,7 +247,7 @@ func TestUnlistableThenHealed(t *testing.T) {
 
 			a.setRefuse(nil)
 			waitSynced(t, bad.HasSyncedChecker())
-			eventually(t, 10*time.Second, "healed", func() (bool, any) {
+			eventually(t, patience, "healed", func() (bool, any) {
 				s := bad.Snapshot()
 				return s.State == informer.StateHearing && s.Reason == "" && s.Message == "" && s.Objects == 1, s
 			})
@@ -289,17 +289,17 @@ func TestR83CRDDeletedWhileRunning(t *testing.T) {
 
 			a.setRefuse(notFound)
 			a.remove("a", "old", test.told)
-			eventually(t, 5*time.Second, "told or not", func() (bool, any) {
+			eventually(t, patience, "told or not", func() (bool, any) {
 				return i.Snapshot().Objects == 0 == test.told, i.Snapshot()
 			})
 			a.endWatches()
-			eventually(t, 5*time.Second, "named", func() (bool, any) {
+			eventually(t, patience, "named", func() (bool, any) {
 				s := i.Snapshot()
 				return s.State == informer.StateUnlistable && s.Reason == informer.NotFound, s
 			})
 			a.setRefuse(nil)
 			a.put("a", "new", nil)
-			eventually(t, 10*time.Second, "the new object only: "+test.reason, func() (bool, any) {
+			eventually(t, patience, "the new object only: "+test.reason, func() (bool, any) {
 				s := i.Snapshot()
 				ok, _ := has(i, "a/new")()
 				return ok && s.Objects == 1 && s.State == informer.StateHearing, s
@@ -344,8 +344,8 @@ func TestR82NamespacesSendNoClusterWideRequest(t *testing.T) {
 		waitSynced(t, late.HasSyncedChecker()) // a handler added while running
 	}
 	a.put("b", "four", nil)
-	eventually(t, 5*time.Second, "b/four", has(i, "b/four"))
-	eventually(t, 5*time.Second, "handled", func() (bool, any) {
+	eventually(t, patience, "b/four", has(i, "b/four"))
+	eventually(t, patience, "handled", func() (bool, any) {
 		mu.Lock()
 		defer mu.Unlock()
 		return handled == 3, handled
@@ -368,7 +368,7 @@ func TestR82NamespacesSendNoClusterWideRequest(t *testing.T) {
 		return nil
 	})
 	a.endWatches()
-	eventually(t, 10*time.Second, "the worst state wins", func() (bool, any) {
+	eventually(t, patience, "the worst state wins", func() (bool, any) {
 		s := i.Snapshot()
 		return s.State == informer.StateUnlistable && s.Reason == informer.Forbidden && s.Namespaces[0].State == informer.StateHearing && s.Namespaces[1].State == informer.StateUnlistable, s
 	})
@@ -408,7 +408,7 @@ func TestIndexFailureIsContained(t *testing.T) {
 
 	a.put("a", "panics", map[string]string{"ref": "x"})
 	a.remove("a", "errs", true)
-	eventually(t, 5*time.Second, "mended, and gone", func() (bool, any) {
+	eventually(t, patience, "mended, and gone", func() (bool, any) {
 		found, _ := i.Indexer().IndexKeys("ref", "x")
 		s := i.Snapshot()
 		return len(found) == 2 && s.Objects == 2 && len(s.IndexFailures) == 1 && s.IndexFailures[0].Objects == 0 && s.IndexFailures[0].Calls > 2, s
@@ -432,7 +432,7 @@ func TestHandlerPanicIsContained(t *testing.T) {
 	waitSynced(t, registration.HasSyncedChecker())
 	a.put("a", "one", map[string]string{"k": "v"})
 	a.remove("a", "one", true)
-	eventually(t, 5*time.Second, "three panics counted", func() (bool, any) {
+	eventually(t, patience, "three panics counted", func() (bool, any) {
 		s := i.Snapshot()
 		return s.HandlerPanics == 3 && s.Objects == 0, s
 	})

@@ -127,7 +127,7 @@ func (tr transition) run(t *testing.T, mode string) string {
 		beat++
 		image := "beat" + strconv.Itoa(beat)
 		rv := s.put("z", `{"image":"`+image+`"}`, "")
-		eventually(t, 15*time.Second, "z is "+image, func() (bool, any) {
+		eventually(t, patience, "z is "+image, func() (bool, any) {
 			_, events := p.split()
 			return slices.Contains(events, "update z "+image), events
 		})
@@ -177,7 +177,7 @@ func (tr transition) run(t *testing.T, mode string) string {
 		putX(badSpec)(s) // written again: the event is what this column is about
 	}
 	past := s.at()
-	eventually(t, 15*time.Second, "the outcome", func() (bool, any) {
+	eventually(t, patience, "the outcome", func() (bool, any) {
 		bad := ""
 		if q, ok := p.Quarantined(x); ok {
 			bad = q.Fields[0].Path
@@ -189,12 +189,12 @@ func (tr transition) run(t *testing.T, mode string) string {
 	})
 
 	// What has been read is past it, and so is where the watch goes on from.
-	eventually(t, 10*time.Second, "the watch to get past it", func() (bool, any) {
+	eventually(t, patience, "the watch to get past it", func() (bool, any) {
 		rv := p.Snapshot().ResourceVersion
 		return number(rv) >= number(past), rv + ", want " + past
 	})
 	if byList {
-		eventually(t, 10*time.Second, "a watch from there", func() (bool, any) { return number(s.position()) >= number(past), s.position() })
+		eventually(t, patience, "a watch from there", func() (bool, any) { return number(s.position()) >= number(past), s.position() })
 	}
 	record, _ := p.Quarantined(x)
 	if !byList {
@@ -314,7 +314,7 @@ func number(resourceVersion string) int {
 func (p *process) rest(t *testing.T) {
 	t.Helper()
 	before := p.looks.Load()
-	eventually(t, 5*time.Second, "the worker", func() (bool, any) { return p.looks.Load() > before+1, nil })
+	eventually(t, patience, "the worker", func() (bool, any) { return p.looks.Load() > before+1, nil })
 }
 
 func (p *process) forget() {
@@ -326,7 +326,7 @@ func (p *process) forget() {
 // listed waits until the process has read the list that it was made to ask for.
 func (p *process) listed(t *testing.T, s *rawServer, before int) {
 	t.Helper()
-	eventually(t, 15*time.Second, "a list", func() (bool, any) { return s.lists() > before, s.lists() })
+	eventually(t, patience, "a list", func() (bool, any) { return s.lists() > before, s.lists() })
 }
 
 // children are what was made for x; they outlive processes.

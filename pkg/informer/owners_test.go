@@ -3,7 +3,6 @@ package informer_test
 import (
 	"slices"
 	"testing"
-	"time"
 )
 
 // The owners of a bad child are woken from its record: when it turns bad, when it is
@@ -24,7 +23,7 @@ func TestOwnersOfABadChild(t *testing.T) {
 			a := startApps(t, s.client(t))
 			woken := func(what string, want ...string) {
 				t.Helper()
-				eventually(t, 15*time.Second, what, func() (bool, any) {
+				eventually(t, patience, what, func() (bool, any) {
 					a.mu.Lock()
 					defer a.mu.Unlock()
 					got := slices.Clone(a.owners)
@@ -40,7 +39,7 @@ func TestOwnersOfABadChild(t *testing.T) {
 			woken("it is bad in another way", "boss of child", "aunt of child")
 			end(s)
 			if name == "without owners then" {
-				eventually(t, 15*time.Second, "told", func() (bool, any) {
+				eventually(t, patience, "told", func() (bool, any) {
 					a.mu.Lock()
 					defer a.mu.Unlock()
 					return len(a.told) == 3, a.told

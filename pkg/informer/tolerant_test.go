@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/tools/cache"
@@ -127,7 +126,7 @@ func (a *apps) expect(t *testing.T, what string, want state) {
 		return s
 	}
 	want = norm(want)
-	eventually(t, 15*time.Second, what, func() (bool, any) {
+	eventually(t, patience, what, func() (bool, any) {
 		diff := cmp.Diff(want, norm(a.state()))
 		return diff == "", diff
 	})
@@ -140,7 +139,7 @@ func (a *apps) expect(t *testing.T, what string, want state) {
 // it has, and who asks because of what came before may be earlier.
 func (a *apps) reaches(t *testing.T, rv string) {
 	t.Helper()
-	eventually(t, 15*time.Second, "the watch gets to "+rv, func() (bool, any) {
+	eventually(t, patience, "the watch gets to "+rv, func() (bool, any) {
 		got := a.Snapshot().ResourceVersion
 		return got == rv, got
 	})
@@ -196,7 +195,7 @@ func TestQuarantine(t *testing.T) {
 			a.expect(t, "R13 bad→other bad", state{Cached: all, Bad: []string{`a spec.replicas "two"`, "bad " + badField}, Told: []string{"a true"}})
 			first, _ := a.Quarantined(cache.NewObjectName("default", "a"))
 			s.put("a", `{"image":"v4","replicas":"two"}`, "")
-			eventually(t, 5*time.Second, "written again", func() (bool, any) {
+			eventually(t, patience, "written again", func() (bool, any) {
 				again, _ := a.Quarantined(first.Key)
 				return again.ResourceVersion != first.ResourceVersion && again.FirstSeen.Equal(first.FirstSeen) && !again.LastSeen.Before(first.LastSeen), again
 			})
@@ -262,7 +261,7 @@ func rewatch(t *testing.T, s *rawServer, a *apps) {
 	t.Helper()
 	watches := len(s.asked("watch"))
 	s.endWatches()
-	eventually(t, 10*time.Second, "watched again", func() (bool, any) { return len(s.asked("watch")) > watches, a.Snapshot() })
+	eventually(t, patience, "watched again", func() (bool, any) { return len(s.asked("watch")) > watches, a.Snapshot() })
 }
 
 func checkLog(t *testing.T, log ktesting.Buffer, message string, want int) {

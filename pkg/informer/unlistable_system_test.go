@@ -89,7 +89,7 @@ func TestSystemR16R20UnlistableKind(t *testing.T) {
 			t.Fatal(err)
 		}
 		start(t, other)
-		eventually(t, 60*time.Second, test.name+": named", func() (bool, any) {
+		eventually(t, patience, test.name+": named", func() (bool, any) {
 			s := a.Snapshot()
 			return s.State == informer.StateUnlistable && s.Reason == informer.Corrupt && s.Suspect == "default/b" &&
 				strings.Contains(s.Message, "object not decodable"), s
@@ -102,11 +102,11 @@ func TestSystemR16R20UnlistableKind(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 10*time.Second, test.name+": another kind", has(other, "default/"+cm.Name))
+		eventually(t, patience, test.name+": another kind", has(other, "default/"+cm.Name))
 		t.Logf("%s: the other kind's change was seen after %s; %+v", test.name, time.Since(created), a.Snapshot())
 		test.heal()
 		healed := time.Now()
-		eventually(t, 60*time.Second, test.name+": healed", func() (bool, any) {
+		eventually(t, patience, test.name+": healed", func() (bool, any) {
 			s := a.Snapshot()
 			return s.State == informer.StateHearing && s.Suspect == "" && s.Objects == test.objects, s
 		})
