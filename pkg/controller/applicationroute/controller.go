@@ -163,7 +163,12 @@ func New(cfg Config) (*Controller, error) {
 	if cfg.Secrets != nil {
 		c.secretsKind = &availability{kind: "Secret", source: cfg.Secrets}
 	}
-	c.applier = &child.Applier{FieldManager: fieldManager, Annotation: annotationApplied, Owner: groupKind, Wrote: c.wrote, Deleted: c.deleted}
+	c.applier = &child.Applier{FieldManager: fieldManager, Annotation: annotationApplied, Owner: groupKind, Wrote: c.wrote, Deleted: c.deleted,
+		Metadata: func(ctx context.Context, resource schema.GroupVersionResource, key cache.ObjectName) (*metav1.PartialObjectMetadata, error) {
+			return cfg.Metadata.Resource(resource).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+		}}
+	c.httpRoutes.Undecodable = func(key cache.ObjectName) metav1.Object { return metadataOf(cfg.HTTPRoutes.Quarantined(key)) }
+	c.listenerSets.Undecodable = func(key cache.ObjectName) metav1.Object { return metadataOf(cfg.ListenerSets.Quarantined(key)) }
 	return c, nil
 }
 
@@ -294,34 +299,39 @@ func (c *Controller) undecodableChild(route *v1alpha1.ApplicationRoute) (*condit
 // undecodable says what is to be said of an object under a child's name of which only
 // the metadata can be read.
 func (c *Controller) undecodable(route *v1alpha1.ApplicationRoute, kind string, record informer.Quarantined) (*conditions.Problem, error) {
-	owner := metav1.GetControllerOfNoCopy(&metav1.ObjectMeta{OwnerReferences: record.OwnerReferences})
-	switch {
-	case owner == nil:
-		return nil, child.NotOwnedError{Kind: kind, Name: route.Name, Owner: "nobody", For: groupKind.Kind}
-	case !child.IsOf(owner, groupKind) || owner.Name != route.Name:
-		return nil, child.NotOwnedError{Kind: kind, Name: route.Name, Owner: fmt.Sprintf("%s %q", owner.Kind, owner.Name), For: groupKind.Kind}
+	if err := c.applier.Claim(kind, route, metadataOf(record, true)); err != nil {
+		return nil, err
 	}
 	return &conditions.Problem{Reason: reasonChildUndecodable, Lasting: true,
 		Message: fmt.Sprintf("%s %q cannot be decoded, and is not written over: %s", kind, route.Name, firstField(record))}, nil
+}
+
+// metadataOf is what is known of an object that cannot be decoded, nil if it can be.
+func metadataOf(record informer.Quarantined, bad bool) metav1.Object {
+	if !bad {
+		return nil
+	}
+	return &metav1.ObjectMeta{Namespace: record.Key.Namespace, Name: record.Key.Name, UID: record.UID,
+		DeletionTimestamp: record.DeletionTimestamp, OwnerReferences: record.OwnerReferences}
 }
 
 // reconcileChildren writes in an order in which nothing refers to what is not there:
 // the ListenerSet before the HTTPRoute that hangs on it, and the HTTPRoute off it again
 // before it is deleted.
 func (c *Controller) reconcileChildren(ctx context.Context, route *v1alpha1.ApplicationRoute, live bool, seen *observed) error {
+	if len(seen.hostnames) == 0 {
+		return c.withdraw(ctx, route, live, seen.lost)
+	}
 	var err error
 	if seen.unavailable, err = c.undecodableChild(route); seen.unavailable != nil || err != nil {
 		return err
-	}
-	if len(seen.hostnames) == 0 {
-		return c.withdraw(ctx, route, live, seen.lost)
 	}
 	httpRoute, err := child.Find(ctx, c.applier, c.httpRoutes, route, live)
 	if err != nil {
 		return err
 	}
 	seen.httpRoute = httpRoute
-	if err := c.confirm(ctx, httpRoute, seen.lost); err != nil {
+	if err := c.confirm(ctx, givenUp(httpRoute, seen.lost)); err != nil {
 		return err
 	}
 	if route.Spec.TLSSecret != "" {
@@ -348,14 +358,19 @@ func (c *Controller) reconcileChildren(ctx context.Context, route *v1alpha1.Appl
 // withdraw deletes both children of a route that holds no hostname: an HTTPRoute
 // without one would match all of them.
 func (c *Controller) withdraw(ctx context.Context, route *v1alpha1.ApplicationRoute, live bool, lost []claim) error {
-	httpRoute, err := c.httpRoutes.Read(ctx, nameOf(route), live)
-	if err != nil {
-		return err
-	}
-	if httpRoute != nil && metav1.IsControlledBy(httpRoute, route) {
-		if err := c.confirm(ctx, httpRoute, lost); err != nil {
+	// One that cannot be decoded may have any of them.
+	if _, bad := c.cfg.HTTPRoutes.Quarantined(nameOf(route)); !bad {
+		httpRoute, err := c.httpRoutes.Read(ctx, nameOf(route), live)
+		if err != nil {
 			return err
 		}
+		if httpRoute != nil && !metav1.IsControlledBy(httpRoute, route) {
+			httpRoute = nil
+		}
+		lost = givenUp(httpRoute, lost)
+	}
+	if err := c.confirm(ctx, lost); err != nil {
+		return err
 	}
 	if err := child.Withdraw(ctx, c.applier, c.httpRoutes, route); err != nil {
 		return err

@@ -34,7 +34,8 @@
 //
 // A hostname that is rendered is not given up on the word of a cache: the route that is
 // said to hold it is read from the API server first. Nor is a child deleted without a
-// look at the API server's copy, whose UID and resourceVersion the delete carries.
+// look at the API server's copy, whose UID and resourceVersion the delete carries; of
+// that no more than metadata is read, so that a child that cannot be decoded goes too.
 //
 // Only ApplicationRoutes and Services are waited for before anything runs. Of the
 // others each may be missing, forbidden or late. A route waits for those that it needs

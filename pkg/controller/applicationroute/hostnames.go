@@ -151,17 +151,24 @@ func (c *Controller) attached(httpRoute *gatewayv1.HTTPRoute, gateway cache.Obje
 	})
 }
 
-// confirm is asked before hostnames that current has are given up: that others hold
-// them is known from a cache, which may show a route that is gone. Whoever is said to
-// hold one is looked up; an answer that differs means that the cache is behind, and
-// nothing is taken away yet.
-func (c *Controller) confirm(ctx context.Context, current *gatewayv1.HTTPRoute, lost []claim) error {
-	if current == nil {
-		return nil
-	}
-	asked := map[cache.ObjectName]bool{}
+// givenUp are those of lost that current has, nil having none.
+func givenUp(current *gatewayv1.HTTPRoute, lost []claim) []claim {
+	var given []claim
 	for _, l := range lost {
-		if asked[l.by] || !slices.Contains(current.Spec.Hostnames, gatewayv1.Hostname(l.hostname)) {
+		if current != nil && slices.Contains(current.Spec.Hostnames, gatewayv1.Hostname(l.hostname)) {
+			given = append(given, l)
+		}
+	}
+	return given
+}
+
+// confirm is asked before hostnames are given up: that others hold them is known from a
+// cache, which may show a route that is gone. Whoever is said to hold one is looked up;
+// an answer that differs means that the cache is behind, and nothing is taken away yet.
+func (c *Controller) confirm(ctx context.Context, given []claim) error {
+	asked := map[cache.ObjectName]bool{}
+	for _, l := range given {
+		if asked[l.by] {
 			continue
 		}
 		asked[l.by] = true

@@ -154,11 +154,25 @@ func TestFrozenRouteKeepsItsHostname(t *testing.T) {
 	w.httpRoute("b", "inherited", serves("shop.example.com", "last.example.com"))
 }
 
-// corrupt changes a field of the spec in etcd, past all validation. It may be overtaken
-// by a write of the controller's, and then does it again.
+// corrupt changes a field of the spec in etcd, past all validation.
 func (w *world) corrupt(name, field string, value any) {
 	w.Helper()
-	key := path.Join("/registry", v1alpha1.SchemeGroupVersion.Group, "applicationroutes", w.namespace, name)
+	w.corruptObject("applicationroutes", name, func(object map[string]any) bool {
+		spec, metadata := object["spec"].(map[string]any), object["metadata"].(map[string]any)
+		if spec[field] == value {
+			return false
+		}
+		spec[field] = value
+		metadata["generation"] = metadata["generation"].(float64) + 1
+		return true
+	})
+}
+
+// corruptObject changes an object in etcd, past all validation, until change finds
+// nothing to change: it may be overtaken by a write of the controller's.
+func (w *world) corruptObject(resource, name string, change func(map[string]any) bool) {
+	w.Helper()
+	key := path.Join("/registry", groups[resource], resource, w.namespace, name)
 	eventually(w.T, "the bad value to be stored", func() (bool, string) {
 		raw, err := w.plane.EtcdGet(w.Context(), key)
 		if err != nil {
@@ -168,12 +182,9 @@ func (w *world) corrupt(name, field string, value any) {
 		if err := json.Unmarshal(raw, &object); err != nil {
 			w.Fatal(err)
 		}
-		spec, metadata := object["spec"].(map[string]any), object["metadata"].(map[string]any)
-		if spec[field] == value {
+		if !change(object) {
 			return true, ""
 		}
-		spec[field] = value
-		metadata["generation"] = metadata["generation"].(float64) + 1
 		if raw, err = json.Marshal(object); err != nil {
 			w.Fatal(err)
 		}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/steadwatch/steadwatch/pkg/apis/networking/v1alpha1"
 	"github.com/steadwatch/steadwatch/pkg/controller"
-	"github.com/steadwatch/steadwatch/pkg/controller/child"
 	"github.com/steadwatch/steadwatch/pkg/controller/conditions"
 	networkingv1alpha1ac "github.com/steadwatch/steadwatch/pkg/generated/applyconfiguration/networking/v1alpha1"
 )
@@ -45,8 +44,6 @@ func (c *Controller) report(ctx context.Context, route *v1alpha1.ApplicationRout
 		// No failure that a retry could mend, and not for long: the route is about
 		// to be deleted too, which is an event.
 		return controller.Result{After: recheckAfter, Reason: "namespace is being deleted"}, nil
-	case errors.As(err, new(child.NotOwnedError)):
-		return controller.Result{}, controller.Terminal(err)
 	case err == nil && seen.wait != nil:
 		return controller.Result{After: recheckAfter, Reason: seen.wait.Message}, nil
 	case err == nil && seen.unavailable != nil:

@@ -11,12 +11,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/steadwatch/steadwatch/pkg/controller"
 )
 
-// Applier is one controller, as far as its children are concerned. All but Deleted is
-// required.
+// Applier is one controller, as far as its children are concerned. All is required, but
+// Deleted and Metadata only for Withdraw.
 type Applier struct {
 	// FieldManager owns what is applied.
 	FieldManager string
@@ -27,10 +28,12 @@ type Applier struct {
 	// Owner is the kind whose objects have the children.
 	Owner schema.GroupKind
 	// Wrote is told of every apply, with the object as it is then, and Deleted of
-	// every delete that the API server has accepted, with the object as it was
-	// before. Deleted is required for Withdraw.
+	// every delete that the API server has accepted, with the metadata of the object
+	// as it was before.
 	Wrote   func(ctx context.Context, owner metav1.Object, resource schema.GroupVersionResource, written metav1.Object)
 	Deleted func(ctx context.Context, owner metav1.Object, resource schema.GroupVersionResource, deleted metav1.Object)
+	// Metadata reads the metadata of an object from the API server.
+	Metadata func(ctx context.Context, resource schema.GroupVersionResource, key cache.ObjectName) (*metav1.PartialObjectMetadata, error)
 }
 
 // Ensure applies config unless current, owner's child as [Find] returned it or the

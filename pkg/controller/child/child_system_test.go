@@ -13,6 +13,8 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/steadwatch/steadwatch/hack/controlplane"
 	"github.com/steadwatch/steadwatch/pkg/controller/child"
@@ -44,6 +46,7 @@ func TestWithdrawOnAnAPIServer(t *testing.T) {
 	cp := plane.ForTest(t)
 	namespace := cp.Namespace(t)
 	client := kubernetes.NewForConfigOrDie(cp.Config()).CoreV1().ConfigMaps(namespace)
+	metadataClient := metadata.NewForConfigOrDie(cp.Config())
 	create := func(by *metav1.OwnerReference) *corev1.ConfigMap {
 		t.Helper()
 		c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "web", OwnerReferences: []metav1.OwnerReference{*by}}}
@@ -92,6 +95,8 @@ func TestWithdrawOnAnAPIServer(t *testing.T) {
 				if o.GetUID() != cached.UID {
 					t.Errorf("%s is reported as deleted, not %s", o.GetUID(), cached.UID)
 				}
+			}, Metadata: func(ctx context.Context, resource schema.GroupVersionResource, key cache.ObjectName) (*metav1.PartialObjectMetadata, error) {
+				return metadataClient.Resource(resource).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 			}}
 			kind := configMaps{
 				Name: "ConfigMap", Resource: corev1.SchemeGroupVersion.WithResource("configmaps"),

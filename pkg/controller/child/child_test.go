@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/steadwatch/steadwatch/pkg/controller"
 	"github.com/steadwatch/steadwatch/pkg/controller/child"
@@ -65,6 +66,19 @@ type server struct {
 
 func (s *server) Get(context.Context, string, metav1.GetOptions) (*corev1.ConfigMap, error) {
 	s.calls = append(s.calls, "GET")
+	return s.get()
+}
+
+func (s *server) metadata(context.Context, schema.GroupVersionResource, cache.ObjectName) (*metav1.PartialObjectMetadata, error) {
+	s.calls = append(s.calls, "GET metadata")
+	c, err := s.get()
+	if err != nil {
+		return nil, err
+	}
+	return &metav1.PartialObjectMetadata{ObjectMeta: c.ObjectMeta}, nil
+}
+
+func (s *server) get() (*corev1.ConfigMap, error) {
 	s.gets++
 	if s.getErr != nil {
 		return nil, s.getErr
@@ -114,7 +128,7 @@ func kind(s *server, cached *corev1.ConfigMap) (configMaps, *child.Applier) {
 			return cached, nil
 		},
 		Client: func(string) child.Client[*corev1.ConfigMap, *corev1ac.ConfigMapApplyConfiguration] { return s },
-	}, &child.Applier{FieldManager: "test", Annotation: "hash", Owner: ownerKind, Wrote: note("wrote"), Deleted: note("deleted")}
+	}, &child.Applier{FieldManager: "test", Annotation: "hash", Owner: ownerKind, Wrote: note("wrote"), Deleted: note("deleted"), Metadata: s.metadata}
 }
 
 func TestFind(t *testing.T) {
@@ -251,31 +265,31 @@ func TestWithdraw(t *testing.T) {
 	}{
 		"Ours": {"deleted as it was when its owner was read, not as it is cached", object("a", "1", ours),
 			server{live: []*corev1.ConfigMap{object("a", "2", ours)}, deletes: []error{nil}}, controller.ClassDone,
-			[]string{"GET", "DELETE uid=a resourceVersion=2", "deleted configmaps/a for web"}},
+			[]string{"GET metadata", "DELETE uid=a resourceVersion=2", "deleted configmaps/a for web"}},
 		"None":    {"a pass with nothing to withdraw asks nobody", nil, server{}, controller.ClassDone, nil},
 		"Foreign": {"not ours to delete", object("a", "1", foreign), server{}, controller.ClassDone, nil},
 		"Earlier": {"that is the garbage collector's", object("a", "1", controlledBy("example.com/v1", "Owner", "web", "uid-0")), server{}, controller.ClassDone, nil},
 		"GivenAway": {"the API server's word counts", object("a", "1", ours),
-			server{live: []*corev1.ConfigMap{object("a", "2", foreign)}}, controller.ClassDone, []string{"GET"}},
-		"GoneAlready": {"the event is on its way", object("a", "1", ours), server{}, controller.ClassDone, []string{"GET"}},
+			server{live: []*corev1.ConfigMap{object("a", "2", foreign)}}, controller.ClassDone, []string{"GET metadata"}},
+		"GoneAlready": {"the event is on its way", object("a", "1", ours), server{}, controller.ClassDone, []string{"GET metadata"}},
 		"Deleting": {"asked for once", object("a", "1", ours), server{live: []*corev1.ConfigMap{object("a", "2", ours, deleting)}},
-			controller.ClassDone, []string{"GET"}},
+			controller.ClassDone, []string{"GET metadata"}},
 		"GoneBetween": {"as good", object("a", "1", ours), server{live: []*corev1.ConfigMap{object("a", "2", ours)}, deletes: []error{notFound}},
-			controller.ClassDone, []string{"GET", "DELETE uid=a resourceVersion=2"}},
+			controller.ClassDone, []string{"GET metadata", "DELETE uid=a resourceVersion=2"}},
 		"StatusWritten": {"a gateway reports all the time", object("a", "1", ours),
 			server{live: []*corev1.ConfigMap{object("a", "2", ours), object("a", "3", ours)}, deletes: []error{conflict, nil}}, controller.ClassDone,
-			[]string{"GET", "DELETE uid=a resourceVersion=2", "GET", "DELETE uid=a resourceVersion=3", "deleted configmaps/a for web"}},
+			[]string{"GET metadata", "DELETE uid=a resourceVersion=2", "GET metadata", "DELETE uid=a resourceVersion=3", "deleted configmaps/a for web"}},
 		"GivenAwayBetween": {"the precondition has kept it", object("a", "1", ours),
 			server{live: []*corev1.ConfigMap{object("a", "2", ours), object("a", "3", foreign)}, deletes: []error{conflict}}, controller.ClassDone,
-			[]string{"GET", "DELETE uid=a resourceVersion=2", "GET"}},
+			[]string{"GET metadata", "DELETE uid=a resourceVersion=2", "GET metadata"}},
 		"Endless": {"the next pass goes on", object("a", "1", ours),
 			server{live: []*corev1.ConfigMap{object("a", "2", ours)}, deletes: []error{conflict}}, controller.ClassConflict,
-			[]string{"GET", "DELETE uid=a resourceVersion=2", "GET", "DELETE uid=a resourceVersion=2", "GET", "DELETE uid=a resourceVersion=2",
-				"GET", "DELETE uid=a resourceVersion=2", "GET", "DELETE uid=a resourceVersion=2"}},
+			[]string{"GET metadata", "DELETE uid=a resourceVersion=2", "GET metadata", "DELETE uid=a resourceVersion=2", "GET metadata", "DELETE uid=a resourceVersion=2",
+				"GET metadata", "DELETE uid=a resourceVersion=2", "GET metadata", "DELETE uid=a resourceVersion=2"}},
 		"Refused": {"the server's word", object("a", "1", ours),
 			server{live: []*corev1.ConfigMap{object("a", "2", ours)}, deletes: []error{apierrors.NewForbidden(resource, "web", errors.New("no"))}},
-			controller.ClassRetry, []string{"GET", "DELETE uid=a resourceVersion=2"}},
-		"Unreadable": {"nothing is deleted unseen", object("a", "1", ours), server{getErr: errors.New("no")}, controller.ClassRetry, []string{"GET"}},
+			controller.ClassRetry, []string{"GET metadata", "DELETE uid=a resourceVersion=2"}},
+		"Unreadable": {"nothing is deleted unseen", object("a", "1", ours), server{getErr: errors.New("no")}, controller.ClassRetry, []string{"GET metadata"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -288,5 +302,46 @@ func TestWithdraw(t *testing.T) {
 				t.Errorf("%s: calls (-want +got):\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// Of a child that cannot be decoded there is nothing but metadata, and that is enough.
+func TestWithdrawWhatCannotBeDecoded(t *testing.T) {
+	withdrawn := []string{"GET metadata", "DELETE uid=a resourceVersion=2", "deleted configmaps/a for web"}
+	for name, tc := range map[string]struct {
+		reason           string
+		cached, setAside *corev1.ConfigMap
+		calls            []string
+	}{
+		"NeverCached": {"set aside since the process started", nil, object("a", "2", ours), withdrawn},
+		"Cached":      {"its last good version is in the cache", object("a", "1", ours), object("a", "2", ours), withdrawn},
+		"Replaced":    {"what is in the cache has gone", object("z", "1", controlledBy("apps/v1", "Helm", "x", "uid-x")), object("a", "2", ours), withdrawn},
+		"Foreign":     {"not ours to delete", object("a", "1", ours), object("b", "2", controlledBy("apps/v1", "Helm", "x", "uid-x")), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := server{live: []*corev1.ConfigMap{tc.setAside}, deletes: []error{nil}}
+			k, applier := kind(&s, tc.cached)
+			k.Undecodable = func(cache.ObjectName) metav1.Object { return tc.setAside }
+			if err := child.Withdraw(t.Context(), applier, k, owner()); err != nil {
+				t.Errorf("%s: %v", tc.reason, err)
+			}
+			if diff := cmp.Diff(tc.calls, s.calls); diff != "" {
+				t.Errorf("%s: calls (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// The place of a child that is taken is nothing to retry for; what else went wrong in
+// the same pass may be.
+func TestNotOwnedIsTerminalByItself(t *testing.T) {
+	k, applier := kind(&server{}, object("a", "1", nil))
+	_, err := child.Find(t.Context(), applier, k, owner(), false)
+	if class := controller.Classify(err); class != controller.ClassTerminal {
+		t.Errorf("got %s (%v), want %s", class, err, controller.ClassTerminal)
+	}
+	both := errors.Join(apierrors.NewInternalError(errors.New("no")), err)
+	if class := controller.Classify(both); class != controller.ClassRetry || !errors.As(both, new(child.NotOwnedError)) {
+		t.Errorf("beside an error of the API server: got %s (%v), want %s", class, both, controller.ClassRetry)
 	}
 }

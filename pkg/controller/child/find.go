@@ -7,6 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/steadwatch/steadwatch/pkg/controller"
 )
 
 // Find returns owner's child of that kind, the zero T if there is none. If live is
@@ -26,28 +28,35 @@ func Find[T Object, A Configuration[A]](ctx context.Context, a *Applier, k Kind[
 	if err != nil || object == none {
 		return none, err
 	}
-	if err := a.claim(k.Name, owner, object); err != nil {
+	if err := a.Claim(k.Name, owner, object); err != nil {
 		return none, err
 	}
 	return object, nil
 }
 
-// claim returns nil if object may be written on behalf of owner.
-func (a *Applier) claim(kind string, owner, object metav1.Object) error {
-	controller := metav1.GetControllerOf(object)
+// Claim returns nil if object, which has the place of owner's child of that kind, may be
+// written on its behalf, and else the error of [Find]. It needs metadata alone.
+func (a *Applier) Claim(kind string, owner, object metav1.Object) error {
+	by := metav1.GetControllerOf(object)
 	switch {
-	case controller == nil:
-		return NotOwnedError{Kind: kind, Name: object.GetName(), Owner: "nobody", For: a.Owner.Kind}
-	case controller.UID == owner.GetUID():
+	case by == nil:
+		return a.notOwned(kind, object, "nobody")
+	case by.UID == owner.GetUID():
 		if object.GetDeletionTimestamp() != nil {
 			return WaitError{"ChildTerminating", fmt.Sprintf("%s %q is being deleted and is made anew when it is gone", kind, object.GetName())}
 		}
 		return nil
-	case IsOf(controller, a.Owner) && controller.Name == owner.GetName():
+	case IsOf(by, a.Owner) && by.Name == owner.GetName():
 		return WaitError{"WaitingForGarbageCollection", fmt.Sprintf("%s %q belongs to an earlier %s of this name (uid %s) and has to go first",
-			kind, object.GetName(), a.Owner.Kind, controller.UID)}
+			kind, object.GetName(), a.Owner.Kind, by.UID)}
 	}
-	return NotOwnedError{Kind: kind, Name: object.GetName(), Owner: fmt.Sprintf("%s %q", controller.Kind, controller.Name), For: a.Owner.Kind}
+	return a.notOwned(kind, object, fmt.Sprintf("%s %q", by.Kind, by.Name))
+}
+
+// notOwned is marked where it is made, so that what it is joined with may still be
+// retried.
+func (a *Applier) notOwned(kind string, object metav1.Object, by string) error {
+	return controller.Terminal(NotOwnedError{Kind: kind, Name: object.GetName(), Owner: by, For: a.Owner.Kind})
 }
 
 // IsOf says whether ref refers to an object of that kind, in any version.
@@ -56,7 +65,8 @@ func IsOf(ref *metav1.OwnerReference, kind schema.GroupKind) bool {
 	return err == nil && gv.Group == kind.Group && ref.Kind == kind.Kind
 }
 
-// NotOwnedError says that the place of a child is taken.
+// NotOwnedError says that the place of a child is taken. No retry helps: it is returned
+// as one of class controller.ClassTerminal.
 type NotOwnedError struct {
 	// Kind and Name are the object's that takes it.
 	Kind, Name string

@@ -32,8 +32,8 @@ type Client[T, A any] interface {
 	Delete(context.Context, string, metav1.DeleteOptions) error
 }
 
-// Kind is one kind of child: where it is read and how it is written. All but Lists
-// and AtomicMaps is required.
+// Kind is one kind of child: where it is read and how it is written. All but
+// Undecodable, Lists and AtomicMaps is required.
 type Kind[T Object, A Configuration[A]] struct {
 	// Name is what people call it, as in "Deployment".
 	Name     string
@@ -42,6 +42,10 @@ type Kind[T Object, A Configuration[A]] struct {
 	// there is none.
 	Cached func(namespace, name string) (T, error)
 	Client func(namespace string) Client[T, A]
+	// Undecodable returns the metadata of the object of that name if the rest of it
+	// cannot be decoded, so that Cached has none or an older state of it; else nil.
+	// Nil: that does not happen.
+	Undecodable func(cache.ObjectName) metav1.Object
 
 	// Lists returns by which keys the API server merges the list in that field
 	// (listType=map), given an element of it, and nil for a list that is one value
