@@ -123,6 +123,12 @@ func (a *availability) settling(namespace string, now time.Time) time.Duration {
 	return max(0, settleTime-now.Sub(s.since))
 }
 
+// unknown says whether there may be objects in namespace that the copy has not got.
+func (a *availability) unknown(namespace string) bool {
+	s := a.of(namespace)
+	return !s.filled && s.reason != informer.NotFound
+}
+
 // problem returns what keeps the kind from being worked with in namespace, nil if
 // nothing does. What concerns every kind alike, and passes, is none for a copy that has
 // been filled: work goes on with what it holds, as with every other kind.

@@ -33,9 +33,11 @@
 // HTTPRoute that hangs on it, and deleted after it hangs on the Gateway again.
 //
 // A hostname that is rendered is not given up on the word of a cache: the route that is
-// said to hold it is read from the API server first. Nor is a child deleted without a
-// look at the API server's copy, whose UID and resourceVersion the delete carries; of
-// that no more than metadata is read, so that a child that cannot be decoded goes too.
+// said to hold it is read from the API server first. Nor is one taken that the HTTPRoute
+// of another route has, as far as the cache shows: who has to let go of it does so first.
+// Nor is a child deleted without a look at the API server's copy, whose UID and
+// resourceVersion the delete carries; of that one no more than metadata is read, so that
+// a child that cannot be decoded goes too.
 //
 // Only ApplicationRoutes and Services are waited for before anything runs. Of the
 // others each may be missing, forbidden or late. A route waits for those that it needs
@@ -48,9 +50,18 @@
 //
 // # Caveats
 //
-// Two routes can have the same hostname for a moment while it passes from one to the
-// other: each is written by a pass of its own. Which of the two the gateway prefers is
-// its decision (by the Gateway API the older HTTPRoute).
+// While a hostname passes from one route to another nobody serves it for a moment: it is
+// let go, that shows in the cache, and then it is taken. Not so where the first is
+// deleted: its HTTPRoute is the garbage collector's, which is not waited for.
+//
+// The cache does not show everything at once. Two passes within the time that a write
+// takes to get there may both take a hostname; the one that does not come first lets go
+// of it again. Where that one cannot, because its applies are refused from then on, both
+// serve it until it can. Which of the two the gateway prefers is its decision (by the
+// Gateway API the older HTTPRoute).
+//
+// A route whose applies are refused keeps what its HTTPRoute has, and with it whatever
+// it has to let go of. Who comes first for that waits, and names it.
 //
 // Only routes that this controller can see take part: with --namespaces those in other
 // namespaces do not, and neither do HTTPRoutes and listeners that somebody else has
@@ -60,10 +71,9 @@
 // be decoded either, and the process has been restarted since, nobody knows what it
 // holds, and others may take it.
 //
-// A route that names no Gateway, where there is no default, holds nothing. What had
+// A route that names no Gateway, where there is no default, claims nothing. What had
 // been rendered for it stays as it was, so that a flag that gets lost takes nothing
-// off the air; others may take the same hostnames meanwhile. So may they while an apply
-// is refused that would let go of one.
+// off the air, and it holds that ahead of all others, until it names one or is deleted.
 //
 // Of n routes that claim one hostname each pass looks at all n, and a change of the
 // holder wakes all n.

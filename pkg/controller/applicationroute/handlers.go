@@ -96,7 +96,7 @@ func (c *Controller) Register(q controller.Queue) ([]cache.DoneChecker, error) {
 	if _, err := addHandlers(q, c.cfg.HTTPRoutes, "ApplicationRoutes by HTTPRoute", c.httpRouteHandlers(q.Enqueue)); err != nil {
 		return nil, err
 	}
-	if _, err := addHandlers(q, c.cfg.ListenerSets, "ApplicationRoutes by ListenerSet", child.Handlers[*gatewayv1.ListenerSet](c.owners(), q.Enqueue)); err != nil {
+	if _, err := addHandlers(q, c.cfg.ListenerSets, "ApplicationRoutes by ListenerSet", c.listenerSetHandlers(q.Enqueue)); err != nil {
 		return nil, err
 	}
 	if _, err := addHandlers(q, c.cfg.Gateways, "ApplicationRoutes by Gateway", c.gatewayHandlers(q.Enqueue)); err != nil {
@@ -142,17 +142,15 @@ func (c *Controller) registerQuarantines(q controller.Queue) {
 		return c.owners().Of(&metav1.ObjectMeta{Namespace: record.Key.Namespace, Name: record.Key.Name, OwnerReferences: record.OwnerReferences})
 	}
 	on("ApplicationRoutes by undecodable HTTPRoute", c.cfg.HTTPRoutes, ofChild)
-	on("ApplicationRoutes by undecodable ListenerSet", c.cfg.ListenerSets, ofChild)
+	on("ApplicationRoutes by undecodable ListenerSet", c.cfg.ListenerSets, func(record informer.Quarantined) []cache.ObjectName {
+		return append(ofChild(record), c.rivalsAt(record.Key)...) // where it hangs is not known, or is again
+	})
 	on("ApplicationRoutes by undecodable Gateway", c.cfg.Gateways, func(record informer.Quarantined) []cache.ObjectName {
 		return c.referring(indexGateway, record.Key)
 	})
 	// What a frozen route holds it holds ahead of others.
 	on("ApplicationRoutes by undecodable rival", c.cfg.ApplicationRoutes, func(record informer.Quarantined) []cache.ObjectName {
-		httpRoute, err := c.httpRoutes.Cached(record.Key.Namespace, record.Key.Name)
-		if err != nil {
-			return nil
-		}
-		return c.rivalsOf(httpRoute)
+		return c.rivalsAt(record.Key)
 	})
 }
 
@@ -195,24 +193,23 @@ func (c *Controller) owners() child.Owners {
 	}}
 }
 
-// httpRouteHandlers also wake the rivals of a route that is frozen, since what its
-// HTTPRoute has is what it holds; and those who claim what any HTTPRoute has let go.
-// That a route is no longer frozen may be told after its HTTPRoute has changed or gone:
-// then nothing but that says what it held.
+// httpRouteHandlers also wake the rivals of a route that stays as it is, since what its
+// HTTPRoute has is what it holds; and those who claim what any HTTPRoute has let go:
+// they may have waited for it.
 func (c *Controller) httpRouteHandlers(enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*gatewayv1.HTTPRoute] {
 	h := child.Handlers[*gatewayv1.HTTPRoute](c.owners(), enqueue)
 	return cache.TypedResourceEventHandlerDetailedFuncs[*gatewayv1.HTTPRoute]{
 		AddFunc: func(httpRoute *gatewayv1.HTTPRoute, initial bool) {
 			h.AddFunc(httpRoute, initial)
-			if c.ofFrozen(httpRoute) {
+			if c.isStaying(httpRoute) {
 				enqueue(controller.AddedLane(initial), c.rivalsOf(httpRoute)...)
 			}
 		},
 		UpdateFunc: func(old, httpRoute *gatewayv1.HTTPRoute) {
 			h.UpdateFunc(old, httpRoute)
 			switch {
-			case old.UID == httpRoute.UID && old.Generation == httpRoute.Generation:
-			case c.ofFrozen(old) || c.ofFrozen(httpRoute):
+			case sameClaims(old, httpRoute):
+			case c.isStaying(old) || c.isStaying(httpRoute):
 				enqueue(controller.Normal, c.rivalsOf(old, httpRoute)...)
 			case letsGo(old, httpRoute):
 				enqueue(controller.Normal, c.rivalsOf(old)...)
@@ -227,11 +224,45 @@ func (c *Controller) httpRouteHandlers(enqueue enqueue) cache.TypedResourceEvent
 	}
 }
 
+// sameClaims says whether nothing has changed that another route may go by: a change of
+// the owner shows in no generation.
+func sameClaims(old, httpRoute *gatewayv1.HTTPRoute) bool {
+	return old.UID == httpRoute.UID && old.Generation == httpRoute.Generation && sameOwner(old, httpRoute)
+}
+
+func sameOwner(old, httpRoute *gatewayv1.HTTPRoute) bool {
+	a, b := ownRoute(old), ownRoute(httpRoute)
+	return a == nil && b == nil || a != nil && b != nil && a.UID == b.UID
+}
+
 // letsGo says whether old has a hostname, or a place where it has them, that httpRoute
 // has not.
 func letsGo(old, httpRoute *gatewayv1.HTTPRoute) bool {
-	return ownRoute(old) != nil && (old.UID != httpRoute.UID || !equality.Semantic.DeepEqual(old.Spec.ParentRefs, httpRoute.Spec.ParentRefs) ||
+	return ownRoute(old) != nil && (old.UID != httpRoute.UID || !sameOwner(old, httpRoute) ||
+		!equality.Semantic.DeepEqual(old.Spec.ParentRefs, httpRoute.Spec.ParentRefs) ||
 		slices.ContainsFunc(old.Spec.Hostnames, func(h gatewayv1.Hostname) bool { return !slices.Contains(httpRoute.Spec.Hostnames, h) }))
+}
+
+// listenerSetHandlers also wake those who claim what the HTTPRoute that hangs on it has,
+// when it comes, goes or moves: that is where the HTTPRoute has its hostnames.
+func (c *Controller) listenerSetHandlers(enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*gatewayv1.ListenerSet] {
+	h := child.Handlers[*gatewayv1.ListenerSet](c.owners(), enqueue)
+	return cache.TypedResourceEventHandlerDetailedFuncs[*gatewayv1.ListenerSet]{
+		AddFunc: func(set *gatewayv1.ListenerSet, initial bool) {
+			h.AddFunc(set, initial)
+			enqueue(controller.AddedLane(initial), c.rivalsAt(nameOf(set))...)
+		},
+		UpdateFunc: func(old, set *gatewayv1.ListenerSet) {
+			h.UpdateFunc(old, set)
+			if gatewayOfSet(old) != gatewayOfSet(set) {
+				enqueue(controller.Normal, c.rivalsAt(nameOf(set))...)
+			}
+		},
+		DeleteFunc: func(set cache.DeletedObject[*gatewayv1.ListenerSet]) {
+			h.DeleteFunc(set)
+			enqueue(controller.Normal, c.rivalsAt(set.GetObjectName())...)
+		},
+	}
 }
 
 // serviceHandlers look at what a route depends on: whether the Service is there, and

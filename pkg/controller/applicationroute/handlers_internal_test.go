@@ -123,7 +123,8 @@ func TestServiceWakesForWhatMatters(t *testing.T) {
 	}
 }
 
-// The HTTPRoute of a route that is frozen says what that one holds.
+// The HTTPRoute of a route that is frozen says what that one holds; any other one what
+// there is to be waited for.
 func TestHTTPRouteWakesRivals(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
@@ -136,10 +137,17 @@ func TestHTTPRouteWakesRivals(t *testing.T) {
 		"NotFrozen": {"it may have been when the hostname was claimed", false, func(r *gatewayv1.HTTPRoute) { r.Generation, r.Spec.Hostnames = 2, nil }, enqueued{"1 shop/frozen", "1 shop/rival"}},
 		"Moved":     {"a hostname of another Gateway is another one", false, func(r *gatewayv1.HTTPRoute) { r.Generation, r.Spec.ParentRefs = 2, nil }, enqueued{"1 shop/frozen", "1 shop/rival"}},
 		"Same":      {"nothing is let go", false, func(r *gatewayv1.HTTPRoute) { r.Generation, r.Spec.Rules = 2, nil }, enqueued{"1 shop/frozen"}},
+		"More": {"somebody gives it what another has", true, func(r *gatewayv1.HTTPRoute) {
+			r.Generation, r.Spec.Hostnames = 2, []gatewayv1.Hostname{"a.example.com", "b.example.com"}
+		}, enqueued{"1 shop/frozen", "1 shop/rival", "1 shop/other"}},
+		"Adopted": {"its own pass sees to that", false, func(r *gatewayv1.HTTPRoute) {
+			r.Generation, r.Spec.Hostnames = 2, []gatewayv1.Hostname{"a.example.com", "b.example.com"}
+		}, enqueued{"1 shop/frozen"}},
+		"Orphaned": {"by --cascade=orphan, which changes no generation", false, func(r *gatewayv1.HTTPRoute) { r.OwnerReferences = nil }, enqueued{"1 shop/frozen", "1 shop/rival"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			frozen := claiming("frozen", 1, "a.example.com")
-			c := newTestController(t, frozen, claiming("rival", 2, "a.example.com"))
+			c := newTestController(t, frozen, claiming("rival", 2, "a.example.com"), claiming("other", 3, "b.example.com"))
 			old := rendered(t, c, frozen)
 			if tc.frozen {
 				freeze(t, c, frozen, false)

@@ -22,18 +22,25 @@ import (
 // namespace and name come first. Every process comes to the same result, and a route
 // that is made later takes nothing from anybody.
 //
-// A route that cannot be decoded is frozen. What its HTTPRoute has stays there, so it
-// holds that ahead of all others, until it can be decoded again.
+// Claims are what specs say; what is served is what HTTPRoutes have. The two differ
+// until a pass has written, and longer where one cannot. Hence two rules more:
 //
-// All of it goes by two indexes, so that a pass looks at those that claim the same
-// hostname and at nobody else.
+//   - A route that stays as it is, whatever anybody claims, holds what its HTTPRoute has
+//     ahead of all others: one that cannot be decoded, or that names no Gateway.
+//   - Who holds a hostname that its own HTTPRoute has not takes it once no other has it.
+//     To let go waits for nothing, so that two that want each other's both get it.
+//
+// An HTTPRoute whose route is gone is the garbage collector's, and nobody waits for it.
+//
+// All of it goes by two indexes, so that a pass looks at those that claim or have the
+// same hostname and at nobody else.
 
 // split returns which hostnames route holds at gateway, and who holds the others, in
 // the order of the spec.
 func (c *Controller) split(route *v1alpha1.ApplicationRoute, gateway cache.ObjectName) (held []string, lost []claim) {
 	for _, hostname := range route.Spec.Hostnames {
-		if by := c.holder(route, gateway, hostname); by != nameOf(route) {
-			lost = append(lost, claim{hostname, by})
+		if holds := c.holder(route, gateway, hostname); holds.by != nameOf(route) {
+			lost = append(lost, holds)
 		} else {
 			held = append(held, hostname)
 		}
@@ -42,10 +49,24 @@ func (c *Controller) split(route *v1alpha1.ApplicationRoute, gateway cache.Objec
 }
 
 // holder returns who holds hostname, which route claims. route itself is not looked up.
-func (c *Controller) holder(route *v1alpha1.ApplicationRoute, gateway cache.ObjectName, hostname string) cache.ObjectName {
+func (c *Controller) holder(route *v1alpha1.ApplicationRoute, gateway cache.ObjectName, hostname string) claim {
 	self := nameOf(route)
-	if by, ok := c.frozenHolder(self, gateway, hostname); ok {
-		return by
+	has := false
+	var staying, leaving *gatewayv1.HTTPRoute
+	for _, httpRoute := range c.serving(gateway, hostname) {
+		switch why, there := c.stays(httpRoute); {
+		case nameOf(httpRoute) == self:
+			has = has || metav1.IsControlledBy(httpRoute, route)
+		case !there:
+		case why != "":
+			staying = olderOf(staying, httpRoute)
+		default:
+			leaving = olderOf(leaving, httpRoute)
+		}
+	}
+	if staying != nil {
+		why, _ := c.stays(staying)
+		return claim{hostname: hostname, by: nameOf(staying), why: why}
 	}
 	first := route
 	for _, other := range c.claimants(gateway, hostname) {
@@ -53,7 +74,11 @@ func (c *Controller) holder(route *v1alpha1.ApplicationRoute, gateway cache.Obje
 			first = other
 		}
 	}
-	return nameOf(first)
+	if first == route && !has && leaving != nil {
+		return claim{hostname: hostname, by: nameOf(leaving), leaving: true,
+			why: "which has to let go of it and serves it still: its own status says what it waits for"}
+	}
+	return claim{hostname: hostname, by: nameOf(first)}
 }
 
 // claimants returns the cached routes that claim hostname at gateway.
@@ -84,37 +109,53 @@ func older(a, b metav1.Object) bool {
 	return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName())) < 0
 }
 
-// frozenHolder returns the route that cannot be decoded and whose HTTPRoute has
-// hostname at gateway, the one with the oldest HTTPRoute if there are several.
-func (c *Controller) frozenHolder(self, gateway cache.ObjectName, hostname string) (cache.ObjectName, bool) {
-	found, err := c.cfg.HTTPRoutes.Indexer().ByIndex(indexOwnHostname, hostname)
-	if err != nil {
-		return cache.ObjectName{}, false // as above
+// olderOf returns the older one; a may be nil.
+func olderOf(a, b *gatewayv1.HTTPRoute) *gatewayv1.HTTPRoute {
+	if a != nil && older(a, b) {
+		return a
 	}
-	var first *gatewayv1.HTTPRoute
-	for _, object := range found {
-		httpRoute, ok := object.(*gatewayv1.HTTPRoute)
-		if !ok || nameOf(httpRoute) == self || !c.ofFrozen(httpRoute) || !c.attached(httpRoute, gateway) {
-			continue
-		}
-		if first == nil || older(httpRoute, first) {
-			first = httpRoute
-		}
-	}
-	if first == nil {
-		return cache.ObjectName{}, false
-	}
-	return nameOf(first), true
+	return b
 }
 
-// ofFrozen says whether the route that owns httpRoute cannot be decoded.
-func (c *Controller) ofFrozen(httpRoute *gatewayv1.HTTPRoute) bool {
+// serving returns the HTTPRoutes of ours that have hostname at gateway.
+func (c *Controller) serving(gateway cache.ObjectName, hostname string) []*gatewayv1.HTTPRoute {
+	found, err := c.cfg.HTTPRoutes.Indexer().ByIndex(indexOwnHostname, hostname)
+	if err != nil {
+		return nil // as above
+	}
+	httpRoutes := make([]*gatewayv1.HTTPRoute, 0, len(found))
+	for _, object := range found {
+		if httpRoute, ok := object.(*gatewayv1.HTTPRoute); ok && c.attached(httpRoute, gateway) {
+			httpRoutes = append(httpRoutes, httpRoute)
+		}
+	}
+	return httpRoutes
+}
+
+// stays returns why the route that owns httpRoute leaves it as it is, whatever anybody
+// claims, "" if it does not, and whether that route is there at all.
+func (c *Controller) stays(httpRoute *gatewayv1.HTTPRoute) (why string, there bool) {
 	owner := ownRoute(httpRoute)
 	if owner == nil {
-		return false
+		return "", false
 	}
-	record, bad := c.quarantined(nameOf(httpRoute))
-	return bad && record.UID == owner.UID
+	if record, bad := c.quarantined(nameOf(httpRoute)); bad {
+		return "which cannot be decoded", record.UID == owner.UID
+	}
+	route, err := c.routes.ApplicationRoutes(httpRoute.Namespace).Get(httpRoute.Name)
+	if err != nil || route.UID != owner.UID {
+		return "", false
+	}
+	if _, ok := gatewayOf(route, c.cfg.DefaultGateway); !ok {
+		return "which names no Gateway and so keeps what it has: name one there, or delete it", true
+	}
+	return "", true
+}
+
+// isStaying says whether others have to give way to what httpRoute has.
+func (c *Controller) isStaying(httpRoute *gatewayv1.HTTPRoute) bool {
+	why, there := c.stays(httpRoute)
+	return there && why != ""
 }
 
 // ownRoute returns the reference to the ApplicationRoute that has httpRoute as its
@@ -128,7 +169,8 @@ func ownRoute(httpRoute *gatewayv1.HTTPRoute) *metav1.OwnerReference {
 }
 
 // attached says whether an HTTPRoute of ours hangs on gateway, through its ListenerSet
-// or directly. What cannot be told counts: to share a hostname is worse than to wait.
+// or directly. A ListenerSet that is not there hangs on nothing. One that cannot be read
+// counts: to share a hostname is worse than to wait.
 func (c *Controller) attached(httpRoute *gatewayv1.HTTPRoute, gateway cache.ObjectName) bool {
 	return slices.ContainsFunc(httpRoute.Spec.ParentRefs, func(ref gatewayv1.ParentReference) bool {
 		parent := cache.NewObjectName(httpRoute.Namespace, string(ref.Name))
@@ -140,15 +182,16 @@ func (c *Controller) attached(httpRoute *gatewayv1.HTTPRoute, gateway cache.Obje
 		}
 		listenerSet, err := c.listenerSetLister.ListenerSets(parent.Namespace).Get(parent.Name)
 		if err != nil {
-			return true
+			_, bad := c.cfg.ListenerSets.Quarantined(parent)
+			return bad || c.listenerSetsKind.unknown(parent.Namespace)
 		}
-		up := listenerSet.Spec.ParentRef
-		at := cache.NewObjectName(listenerSet.Namespace, string(up.Name))
-		if up.Namespace != nil {
-			at.Namespace = string(*up.Namespace)
-		}
-		return at == gateway
+		return gatewayOfSet(listenerSet) == gateway
 	})
+}
+
+// gatewayOfSet is what a ListenerSet hangs on.
+func gatewayOfSet(set *gatewayv1.ListenerSet) cache.ObjectName {
+	return cache.NewObjectName(or(set.Spec.ParentRef.Namespace, gatewayv1.Namespace(set.Namespace)), string(set.Spec.ParentRef.Name))
 }
 
 // givenUp are those of lost that current has, nil having none.
@@ -200,7 +243,8 @@ func (c *Controller) known(key cache.ObjectName) (types.UID, int64) {
 // rivals returns the routes that hold something else, or are held off by somebody else,
 // now that old has become route; nil stands for none. They are those that claim a
 // hostname that has been added or dropped by the first in line for it; whoever stands
-// further behind comes and goes without a word.
+// further behind comes and goes without a word. And those that claim what its HTTPRoute
+// has, if that has become what stays as it is or is no longer that, or is nobody's now.
 func (c *Controller) rivals(old, route *v1alpha1.ApplicationRoute) []cache.ObjectName {
 	var woken keySet
 	for _, pair := range [][2]*v1alpha1.ApplicationRoute{{old, route}, {route, old}} {
@@ -224,7 +268,18 @@ func (c *Controller) rivals(old, route *v1alpha1.ApplicationRoute) []cache.Objec
 			}
 		}
 	}
+	if old != nil && (route == nil || route.UID != old.UID || c.namesNone(route) != c.namesNone(old)) {
+		for _, key := range c.rivalsAt(nameOf(old)) {
+			woken.add(key)
+		}
+	}
 	return woken.keys
+}
+
+// namesNone says whether there is no Gateway that route attaches to.
+func (c *Controller) namesNone(route *v1alpha1.ApplicationRoute) bool {
+	_, ok := gatewayOf(route, c.cfg.DefaultGateway)
+	return !ok
 }
 
 // claims says whether route, the same object as like, has that claim too.
@@ -236,8 +291,17 @@ func (c *Controller) claims(route, like *v1alpha1.ApplicationRoute, gateway cach
 	return ok && at == gateway
 }
 
-// rivalsOf returns the routes that claim what the HTTPRoutes of one route have: all
-// that a route which cannot be decoded holds.
+// rivalsAt returns the routes that claim what the HTTPRoute of that route has, as far as
+// the cache shows one.
+func (c *Controller) rivalsAt(key cache.ObjectName) []cache.ObjectName {
+	httpRoute, err := c.httpRoutes.Cached(key.Namespace, key.Name)
+	if err != nil {
+		return nil
+	}
+	return c.rivalsOf(httpRoute)
+}
+
+// rivalsOf returns the routes that claim what the HTTPRoutes of one route have.
 func (c *Controller) rivalsOf(httpRoutes ...*gatewayv1.HTTPRoute) []cache.ObjectName {
 	var woken keySet
 	for _, httpRoute := range httpRoutes {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/steadwatch/steadwatch/pkg/apis/networking/v1alpha1"
 	"github.com/steadwatch/steadwatch/pkg/controller"
+	"github.com/steadwatch/steadwatch/pkg/informer"
 )
 
 const shared = "shared.example.com"
@@ -77,8 +78,39 @@ func TestWhoHoldsAHostname(t *testing.T) {
 				rendered(t, c, before)
 				freeze(t, c, others[0], false)
 			}, "shop/web"},
-		"NotFrozen": {"the HTTPRoute of a route that can be decoded decides nothing", routes{other("shop", "a", 11)},
-			func(t *testing.T, c *Controller, others routes) { rendered(t, c, others[0]) }, "shop/web"},
+		"NotFrozen": {"a younger one has to let go first", routes{other("shop", "a", 11)},
+			func(t *testing.T, c *Controller, others routes) { rendered(t, c, others[0]) }, "shop/a"},
+		"NoClaim": {"and so has one that has dropped it", routes{other("shop", "a", 9)},
+			func(t *testing.T, c *Controller, others routes) {
+				rendered(t, c, others[0].DeepCopy())
+				others[0].Spec.Hostnames = nil
+				if err := c.cfg.ApplicationRoutes.Indexer().Update(others[0]); err != nil {
+					t.Fatal(err)
+				}
+			}, "shop/a"},
+		"Both": {"nothing is given up for what has to be let go", routes{other("shop", "a", 11)},
+			func(t *testing.T, c *Controller, others routes) {
+				rendered(t, c, others[0])
+				rendered(t, c, claiming("web", 10, shared))
+			}, "shop/web"},
+		"BothElsewhere": {"what it has at another Gateway is not this", routes{other("shop", "a", 11)},
+			func(t *testing.T, c *Controller, others routes) {
+				rendered(t, c, others[0])
+				rendered(t, c, at(claiming("web", 10, shared), "infra", "private"))
+			}, "shop/a"},
+		"Gone": {"the garbage collector is not waited for", routes{other("shop", "a", 11)},
+			func(t *testing.T, c *Controller, others routes) {
+				rendered(t, c, others[0])
+				if err := c.cfg.ApplicationRoutes.Indexer().Delete(others[0]); err != nil {
+					t.Fatal(err)
+				}
+			}, "shop/web"},
+		"NoGateway": {"it keeps what it has", routes{other("shop", "a", 11)},
+			func(t *testing.T, c *Controller, others routes) {
+				c.cfg.DefaultGateway = cache.ObjectName{}
+				rendered(t, c, at(others[0].DeepCopy(), testGateway.Namespace, testGateway.Name))
+				rendered(t, c, at(claiming("web", 10, shared), testGateway.Namespace, testGateway.Name))
+			}, "shop/a"},
 		"Foreign": {"an HTTPRoute that no route owns decides nothing", nil,
 			func(t *testing.T, c *Controller, _ routes) {
 				httpRoute := rendered(t, c, claiming("a", 1, shared))
@@ -101,43 +133,56 @@ func TestWhoHoldsAHostname(t *testing.T) {
 			if tc.set != nil {
 				tc.set(t, c, tc.others)
 			}
-			if got := c.holder(route, testGateway, shared).String(); got != tc.want {
+			if got := c.holder(route, testGateway, shared).by.String(); got != tc.want {
 				t.Errorf("%s: held by %s, want %s", tc.reason, got, tc.want)
 			}
 		})
 	}
 }
 
-// A frozen route that serves HTTPS hangs on its Gateway through its ListenerSet.
-func TestFrozenThroughAListenerSet(t *testing.T) {
+// A route that serves HTTPS hangs on its Gateway through its ListenerSet.
+func TestHeldThroughAListenerSet(t *testing.T) {
+	listenerSets := func(s informer.Snapshot) func(*Controller) {
+		return func(c *Controller) { c.listenerSetsKind.source.(*fakeSource).snapshot = s }
+	}
 	for name, tc := range map[string]struct {
 		reason   string
 		gateway  cache.ObjectName // the ListenerSet's; zero: there is none
+		set      func(*Controller)
 		attached bool
 	}{
-		"SameGateway":  {"", testGateway, true},
-		"OtherGateway": {"a hostname of another Gateway is another one", cache.NewObjectName("infra", "private"), false},
-		"Unknown":      {"to share a hostname is worse than to wait", cache.ObjectName{}, true},
+		"SameGateway":  {"", testGateway, nil, true},
+		"OtherGateway": {"a hostname of another Gateway is another one", cache.NewObjectName("infra", "private"), nil, false},
+		"None":         {"it hangs on nothing", cache.ObjectName{}, nil, false},
+		"NotServed":    {"there are none", cache.ObjectName{}, listenerSets(informer.Snapshot{State: informer.StateUnlistable, Reason: informer.NotFound}), false},
+		"NotListed":    {"to share a hostname is worse than to wait", cache.ObjectName{}, listenerSets(informer.Snapshot{State: informer.StateStarting}), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			frozen := claiming("a", 11, shared)
-			frozen.Spec.TLSSecret = "tls"
-			route := claiming("web", 10, shared)
-			c := newTestController(t, route, frozen)
-			rendered(t, c, frozen)
-			freeze(t, c, frozen, false)
-			if tc.gateway.Name != "" {
-				set := decodeAs[gatewayv1.ListenerSet](t, desiredListenerSet(frozen, tc.gateway, frozen.Spec.Hostnames))
-				if err := c.cfg.ListenerSets.Indexer().Add(set); err != nil {
-					t.Fatal(err)
+			for _, frozen := range []bool{true, false} {
+				other := claiming("a", 11, shared)
+				other.Spec.TLSSecret = "tls"
+				route := claiming("web", 10, shared)
+				c := newTestController(t, route, other)
+				rendered(t, c, other)
+				if frozen {
+					freeze(t, c, other, false)
 				}
-			}
-			want := nameOf(route)
-			if tc.attached {
-				want = nameOf(frozen)
-			}
-			if got := c.holder(route, testGateway, shared); got != want {
-				t.Errorf("%s: held by %s, want %s", tc.reason, got, want)
+				if tc.gateway.Name != "" {
+					set := decodeAs[gatewayv1.ListenerSet](t, desiredListenerSet(other, tc.gateway, other.Spec.Hostnames))
+					if err := c.cfg.ListenerSets.Indexer().Add(set); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if tc.set != nil {
+					tc.set(c)
+				}
+				want := nameOf(route)
+				if tc.attached {
+					want = nameOf(other)
+				}
+				if got := c.holder(route, testGateway, shared).by; got != want {
+					t.Errorf("%s (frozen %t): held by %s, want %s", tc.reason, frozen, got, want)
+				}
 			}
 		})
 	}
@@ -150,7 +195,7 @@ func TestSplitKeepsTheOrderOfTheSpec(t *testing.T) {
 	if diff := cmp.Diff([]string{"c.example.com", "a.example.com"}, held); diff != "" {
 		t.Errorf("held (-want +got):\n%s", diff)
 	}
-	want := []claim{{"d.example.com", nameOf(first)}, {"b.example.com", nameOf(first)}}
+	want := []claim{{hostname: "d.example.com", by: nameOf(first)}, {hostname: "b.example.com", by: nameOf(first)}}
 	if diff := cmp.Diff(want, lost, cmp.AllowUnexported(claim{})); diff != "" {
 		t.Errorf("lost (-want +got):\n%s", diff)
 	}
@@ -194,7 +239,7 @@ func TestConfirm(t *testing.T) {
 			if !tc.rendered {
 				current.Spec.Hostnames = []gatewayv1.Hostname{"also." + shared}
 			}
-			err := c.confirm(t.Context(), givenUp(current, []claim{{shared, nameOf(holder)}}))
+			err := c.confirm(t.Context(), givenUp(current, []claim{{hostname: shared, by: nameOf(holder)}}))
 			if errors.Is(err, controller.ErrStale) != tc.stale || (err != nil) != tc.stale {
 				t.Errorf("%s: got %v, want stale %t", tc.reason, err, tc.stale)
 			}
@@ -203,7 +248,7 @@ func TestConfirm(t *testing.T) {
 			}
 		})
 	}
-	if given := givenUp(nil, []claim{{shared, nameOf(holder)}}); len(given) > 0 {
+	if given := givenUp(nil, []claim{{hostname: shared, by: nameOf(holder)}}); len(given) > 0 {
 		t.Errorf("without an HTTPRoute there is nothing to give up: %v", given)
 	}
 }

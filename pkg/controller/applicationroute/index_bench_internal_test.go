@@ -243,7 +243,7 @@ func BenchmarkHostnameReleased(b *testing.B) {
 func BenchmarkHostnamesHeld(b *testing.B) {
 	eachSize(b, func(b *testing.B, c *Controller, shared []*v1alpha1.ApplicationRoute) {
 		route := shared[sharing-1]
-		want := []claim{{sharedHostname, nameOf(shared[0])}}
+		want := []claim{{hostname: sharedHostname, by: nameOf(shared[0])}}
 		b.Run("by=index", func(b *testing.B) {
 			var held []string
 			var lost []claim
@@ -268,7 +268,7 @@ func BenchmarkHostnamesHeld(b *testing.B) {
 						}
 					}
 					if first != route {
-						lost = append(lost, claim{hostname, nameOf(first)})
+						lost = append(lost, claim{hostname: hostname, by: nameOf(first)})
 					}
 				}
 			}

@@ -54,6 +54,10 @@ type dependency struct{ reason, message string }
 type claim struct {
 	hostname string
 	by       cache.ObjectName
+	// why, in words, where it is not that it claims it and comes first.
+	why string
+	// leaving: it does not come first and is about to let go.
+	leaving bool
 }
 
 // gatewayState is what is known of a Gateway that is not ours.

@@ -19,6 +19,7 @@ const (
 	// Of Degraded too.
 	reasonAsExpected           = "AsExpected"
 	reasonNoGateway            = "NoGateway"
+	reasonNoHostnames          = "NoHostnames"
 	reasonHostnameConflict     = "HostnameConflict"
 	reasonGatewayMissing       = "GatewayMissing"
 	reasonGatewayNotAccepted   = "GatewayNotAccepted"

@@ -27,20 +27,31 @@ func obstacle(seen observed) *conditions.Problem {
 	return nil
 }
 
-// conflict is about the hostnames that others hold, nil if there are none.
-func conflict(seen observed) *conditions.Problem {
+// conflict is about the hostnames that others hold, nil if there are none, and about a
+// route without any. Time mends it where all of them are about to be let go.
+func conflict(route *v1alpha1.ApplicationRoute, seen observed) *conditions.Problem {
+	if len(route.Spec.Hostnames) == 0 { // stored before the schema forbade it
+		return &conditions.Problem{Reason: reasonNoHostnames, Lasting: true,
+			Message: "spec.hostnames is empty, so that nothing is rendered: name one at least"}
+	}
 	if len(seen.lost) == 0 {
 		return nil
 	}
 	var held []string
+	lasting := false
 	for _, c := range seen.lost {
-		held = append(held, fmt.Sprintf("%q is held by ApplicationRoute %s", c.hostname, c.by))
+		by := fmt.Sprintf("%q is held by ApplicationRoute %s", c.hostname, c.by)
+		if c.why != "" {
+			by += " (" + c.why + ")"
+		}
+		held = append(held, by)
+		lasting = lasting || !c.leaving
 	}
 	rest := "the other hostnames are rendered"
 	if len(seen.hostnames) == 0 {
 		rest = "no hostname is left, so that nothing is rendered"
 	}
-	return &conditions.Problem{Reason: reasonHostnameConflict, Lasting: true,
+	return &conditions.Problem{Reason: reasonHostnameConflict, Lasting: lasting,
 		Message: fmt.Sprintf("at Gateway %s %s: take it out there or here; %s",
 			seen.gateway, strings.Join(held, ", "), rest)}
 }
@@ -81,7 +92,7 @@ func computeConditions(route *v1alpha1.ApplicationRoute, seen observed) []metav1
 		degraded    = metav1.Condition{Type: v1alpha1.ConditionDegraded, Status: metav1.ConditionFalse, Reason: reasonAsExpected}
 		deps        = dependencies(seen)
 	)
-	blocked, lost := obstacle(seen), conflict(seen)
+	blocked, lost := obstacle(seen), conflict(route, seen)
 	// against is the first of what the gateway has against the route. What follows
 	// from a missing dependency is not: then it has said all that it can.
 	var against, work *conditions.Problem

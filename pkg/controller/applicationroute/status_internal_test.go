@@ -111,7 +111,9 @@ func listenerSays(texts ...string) func(*observed) {
 	return func(seen *observed) { seen.listenerSet.Status.Listeners[1].Conditions = all(texts...) }
 }
 
-func lost(hostname, by string) claim { return claim{hostname, cache.NewObjectName("other", by)} }
+func lost(hostname, by string) claim {
+	return claim{hostname: hostname, by: cache.NewObjectName("other", by)}
+}
 
 // summary is "Status Reason" of the four, in their order, and the message of Ready.
 func summary(all []metav1.Condition) (four, message string) {
@@ -230,10 +232,26 @@ func TestConditions(t *testing.T) {
 			`at Gateway infra/public "shop.example.com" is held by ApplicationRoute other/x: take it out there or here; the other hostnames are rendered`},
 		"AllLost": {"nothing is left to progress with", observed{gateway: testGateway, lost: []claim{lost("a", "x"), lost("b", "y")}}, refused("HostnameConflict"),
 			`at Gateway infra/public "a" is held by ApplicationRoute other/x, "b" is held by ApplicationRoute other/y: take it out there or here; no hostname is left, so that nothing is rendered`},
+		"AllAboutToBeLetGo": {"time mends that", observed{gateway: testGateway, lost: []claim{{hostname: "a", by: cache.NewObjectName("other", "x"), leaving: true}}}, waits("HostnameConflict"),
+			`at Gateway infra/public "a" is held by ApplicationRoute other/x: take it out there or here; no hostname is left, so that nothing is rendered`},
+		"OneAboutToBeLetGo": {"not all of it", observed{gateway: testGateway, lost: []claim{{hostname: "a", by: cache.NewObjectName("other", "x"), why: "in words", leaving: true}, lost("b", "y")}}, refused("HostnameConflict"),
+			`at Gateway infra/public "a" is held by ApplicationRoute other/x (in words), "b" is held by ApplicationRoute other/y: take it out there or here; no hostname is left, so that nothing is rendered`},
 		"OneLostWaiting": {"what is left goes on", converged(func(s *observed) { s.lost = []claim{lost("b", "x")} }, reports()),
 			four("False HostnameConflict", "True WaitingForGateway", "True HostnameConflict"),
 			`at Gateway infra/public "b" is held by ApplicationRoute other/x: take it out there or here; the other hostnames are rendered`},
 	})
+}
+
+// An object that was stored before the schema demanded one.
+func TestNoHostnames(t *testing.T) {
+	route := testRoute(withoutTLS, func(r *v1alpha1.ApplicationRoute) { r.Spec.Hostnames = nil })
+	got, message := summary(computeConditions(route, observed{gateway: testGateway, gatewayState: converged().gatewayState}))
+	if want := refused("NoHostnames"); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if want := "spec.hostnames is empty, so that nothing is rendered: name one at least"; message != want {
+		t.Errorf("got %q, want %q", message, want)
+	}
 }
 
 func TestGatewayMissingByDefault(t *testing.T) {
