@@ -241,9 +241,10 @@ func copyOfSecrets(t *testing.T, cp *controlplane.ControlPlane, atStart, silence
 	if silence != nil {
 		want = informer.StatePolling
 	}
-	if got := secrets.Snapshot().State; got != want {
-		t.Errorf("state is %s, want %s", got, want)
-	}
+	controlplane.Eventually(t, 40*time.Second, "the state "+string(want), func() (bool, string) {
+		s := secrets.Snapshot()
+		return s.State == want, string(s.State) + " " + s.Message
+	})
 
 	kept := secrets.Indexer().List()
 	data, err := json.Marshal(kept)

@@ -87,7 +87,8 @@ func TestDrainIsBounded(t *testing.T) {
 	began := time.Now()
 	w.delete("web", metav1.DeleteOptions{})
 	w.gone("web")
-	if took := time.Since(began); took > 4*time.Second {
+	// deletionTimestamp has whole seconds; the rest is what a slow machine may add.
+	if took := time.Since(began); took < time.Second || took > 15*time.Second {
 		t.Errorf("gone after %s, with a drainTimeout of 2s", took)
 	}
 	w.deployment("web", "to have been scaled down", func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == 0 })
