@@ -14,6 +14,7 @@
 //   - burst_test.go, retry_test.go, namespace_test.go, policy_test.go: much at once,
 //     and failures that last.
 //   - undecodable_test.go: an object that cannot be decoded, under fire.
+//   - route_test.go: what ApplicationRoutes leave to the garbage collector.
 //
 // STEADWATCH_LONG=1 runs the long form of the tests that have one.
 // STEADWATCH_CONTROLLER names a binary to test in place of the one compiled from
