@@ -80,6 +80,9 @@ func newLedger(r *record) *ledger {
 	return l
 }
 
+// inquirer asks a question, as asker.ask.
+type inquirer func(ctx context.Context, from string) answer
+
 // audit lists what the API server holds and compares. What it finds is kept in
 // place of what was found before.
 func (l *ledger) audit(ctx context.Context, a auditor) (audited, error) {
@@ -108,12 +111,10 @@ func (l *ledger) audit(ctx context.Context, a auditor) (audited, error) {
 
 // ask asks for news since the revision heard, and keeps what has not been delivered
 // by the time the answer is there. Delivered says that news was.
-func (l *ledger) ask(ctx context.Context, q interface {
-	ask(ctx context.Context, from string) answer
-}) (got answer, delivered bool) {
+func (l *ledger) ask(ctx context.Context, ask inquirer) (got answer, delivered bool) {
 	asked := l.record.track()
 	defer l.record.untrack()
-	got = q.ask(ctx, l.record.heard())
+	got = ask(ctx, l.record.heard())
 	if got.kind != news || got.rewound {
 		return got, false
 	}

@@ -171,7 +171,7 @@ func (m *model) run(t *testing.T, d time.Duration) []difference {
 				t.Fatalf("audit: rewound %t, %v", result.rewound, err)
 			}
 		case 1:
-			m.ledger.ask(t.Context(), m)
+			m.ledger.ask(t.Context(), m.ask)
 		case 2:
 			if m.lost == "" && !m.deaf {
 				m.relist()
@@ -233,7 +233,7 @@ func TestLedgerFindsADeafWatch(t *testing.T) {
 			t.Error("not found by an audit")
 		}
 		m.ledger.reset()
-		got, delivered := m.ledger.ask(t.Context(), m)
+		got, delivered := m.ledger.ask(t.Context(), m.ask)
 		m.pass(modelGrace+time.Second, 0)
 		if all, _ := m.ledger.overdue(modelGrace); len(all) != 1 || delivered || all[0].key != got.key {
 			t.Errorf("a question: %+v, delivered %t; overdue %+v", got, delivered, all)

@@ -74,6 +74,7 @@ func (s *session) nextAt() time.Time {
 	next = earlier(next, s.judgeTime())
 	next = earlier(next, s.pollTime())
 	next = earlier(next, s.initialUntil())
+	next = earlier(next, s.beginsAt())
 	next = earlier(next, s.retryAt)
 	if s.opening != nil {
 		next = earlier(next, s.opening.began.Add(openTimeout))
@@ -106,6 +107,8 @@ func (s *session) tick(now time.Time) {
 	switch {
 	case due(s.initialUntil()):
 		s.refuseWatchList()
+	case due(s.beginsAt()):
+		s.askBegins()
 	case s.opening != nil && due(s.opening.began.Add(openTimeout)):
 		s.refused(errNotAnswered)
 	case s.inner != nil && due(s.inner.ends):
@@ -141,8 +144,12 @@ func (s *session) outlived() {
 
 func (s *session) ask() {
 	s.busy, s.began = true, time.Now()
+	ask := inquirer(s.e.asker.ask)
+	if s.suspect {
+		ask = s.e.asker.askBoth
+	}
 	s.asking.Go(func() {
-		a, _ := s.e.ledger.ask(s.ctx, s.e.asker)
+		a, _ := s.e.ledger.ask(s.ctx, ask)
 		s.answers <- a
 	})
 }

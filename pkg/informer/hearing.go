@@ -47,8 +47,8 @@ const (
 	// endSlack is how much later than its timeoutSeconds a watch is ended here.
 	endSlack = 10 * time.Second
 	// openPatience is how long the Reflector waits for the API server's answer to a
-	// watch, and openTimeout how long the watch itself does. Some proxies hold the
-	// answer back until there is a first event.
+	// watch, beginAfter for that to a WatchList, and openTimeout how long the watch
+	// itself does. Some proxies hold the answer back until there is a first event.
 	openPatience = 5 * time.Second
 	openTimeout  = 90 * time.Second
 )
@@ -57,6 +57,10 @@ const (
 type questioner interface {
 	auditor
 	ask(ctx context.Context, from string) answer
+	// askBoth is ask, at a higher cost and sooner.
+	askBoth(ctx context.Context, from string) answer
+	// begins asks whether WatchLists begin.
+	begins(ctx context.Context) answer
 	// reach returns nil if the API server answers anything.
 	reach(ctx context.Context) error
 }

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 )
 
 // fakeAPI is an API server for ConfigMaps without a network, for synctest. What it
@@ -314,74 +313,4 @@ func (s *fakeStream) run(pending []watch.Event, from int, life, endAfter, delay 
 			return
 		}
 	}
-}
-
-// ask is that of an asker.
-func (a *fakeAPI) ask(ctx context.Context, from string) answer {
-	a.mu.Lock()
-	a.seen["question"]++
-	silent, down, no := a.mute, a.down || a.hole, a.refuseQuestions
-	a.mu.Unlock()
-	wait := time.Second
-	if no != nil {
-		return answer{kind: refused, err: no}
-	}
-	switch {
-	case down:
-		wait = 25 * time.Second
-	case silent:
-		wait = 13 * time.Second
-	}
-	select {
-	case <-ctx.Done():
-		return answer{kind: unreachable, err: ctx.Err()}
-	case <-time.After(wait):
-	}
-	switch {
-	case down:
-		return answer{kind: unreachable, err: context.DeadlineExceeded}
-	case silent:
-		return answer{kind: mute, err: errNoAnswer}
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, c := range a.history {
-		if c.revision > a.number(from) {
-			o := c.event.Object.(metav1.Object)
-			return answer{kind: news, key: cache.MetaObjectToName(o), resourceVersion: o.GetResourceVersion()}
-		}
-	}
-	return answer{kind: quiet, resourceVersion: a.rv(max(a.revision, a.number(from)))}
-}
-
-// reach is that of an asker.
-func (a *fakeAPI) reach(ctx context.Context) error {
-	a.mu.Lock()
-	away := a.down || a.hole
-	a.mu.Unlock()
-	if !away {
-		return nil
-	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(answerTimeout + goneAfter):
-		return errNoAnswer
-	}
-}
-
-// list is that of an asker.
-func (a *fakeAPI) list(ctx context.Context) (*listing, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*pageTimeout)
-	defer cancel()
-	if err := a.admit(ctx, "audit"); err != nil {
-		return nil, err
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	l := &listing{resourceVersion: a.rv(a.revision), objects: map[cache.ObjectName]mark{}}
-	for _, cm := range a.objects {
-		l.objects[cache.MetaObjectToName(cm)] = markOf(cm)
-	}
-	return l, nil
 }

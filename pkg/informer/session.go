@@ -35,7 +35,9 @@ type session struct {
 	// initial is set until a WatchList's initial events have ended.
 	initial  bool
 	fill     *fill
-	notAdded time.Time // when the first event came that is taken for a change
+	begun    chan answer        // whether WatchLists begin; nil: not asked
+	unask    context.CancelFunc // ends that question
+	notAdded time.Time          // when the first event came that is taken for a change
 
 	// What is doubtful: see doubt.go.
 	busy       bool      // a question or an audit is under way; one at a time
@@ -103,7 +105,11 @@ func (l *listWatch) listen(ctx context.Context, opts metav1.ListOptions) (watch.
 	}
 	s.asked = time.Now()
 	s.open(opts)
-	patient := time.NewTimer(openPatience)
+	patience := openPatience
+	if s.initial && s.e.probeAfter > 0 {
+		patience = beginAfter
+	}
+	patient := time.NewTimer(patience)
 	defer patient.Stop()
 	select {
 	case o := <-s.opening.done:
@@ -187,6 +193,8 @@ func (s *session) run() {
 			s.answered(a)
 		case a := <-s.audits:
 			s.audited(a)
+		case a := <-s.begun:
+			s.beginsAnswered(a)
 		case f := <-s.fetched:
 			s.deliver(f)
 		case reason := <-s.e.alarm:

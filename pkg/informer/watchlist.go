@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -19,6 +20,9 @@ import (
 // other error makes it list.
 
 const (
+	// beginAfter is how long a WatchList may say nothing before it is asked whether
+	// another one would.
+	beginAfter = time.Second
 	// initialPause is how long the initial events do not pause.
 	initialPause = time.Second
 	// initialFor is how long they may take at any rate.
@@ -105,6 +109,35 @@ func (s *session) initialUntil() time.Time {
 	return last.Add(silence)
 }
 
+// beginsAt is when to ask whether WatchLists begin, zero for not.
+func (s *session) beginsAt() time.Time {
+	if !s.initial || s.e.probeAfter == 0 || s.begun != nil || s.inner != nil && !s.inner.heard.IsZero() {
+		return time.Time{}
+	}
+	return s.asked.Add(beginAfter)
+}
+
+// askBegins asks that, once. The first initial event makes it idle.
+func (s *session) askBegins() {
+	var ctx context.Context
+	ctx, s.unask = context.WithCancel(s.ctx)
+	s.begun = make(chan answer, 1)
+	s.asking.Go(func() { s.begun <- s.e.asker.begins(ctx) })
+}
+
+// beginsAnswered handles the answer. Only where another WatchList is as silent, and a
+// list is not, is a list known to be sooner: one that is merely slow to begin has its
+// time.
+func (s *session) beginsAnswered(a answer) {
+	s.unask()
+	s.e.log().V(5).Info("Asked whether WatchLists begin", "answer", a.kind, "err", a.err)
+	if a.kind != mute || !s.initial || s.inner != nil && !s.inner.heard.IsZero() {
+		return
+	}
+	s.l.condition.reached()
+	s.endWatchList("it has delivered nothing, nor does another one", true)
+}
+
 // refuseWatchList ends a WatchList that does not end itself.
 func (s *session) refuseWatchList() {
 	if s.opening != nil { // that says nothing about WatchLists
@@ -120,6 +153,11 @@ func (s *session) refuseWatchList() {
 	case !s.notAdded.IsZero():
 		reason = "changes come without the bookmark that ends the initial events"
 	}
+	s.endWatchList(reason, silent)
+}
+
+// endWatchList makes the Reflector list.
+func (s *session) endWatchList(reason string, silent bool) {
 	s.e.listInstead(reason, silent)
 	s.drop()
 	s.e.connection.Close()
@@ -134,6 +172,9 @@ func (s *session) initialEvent(event watch.Event, o metav1.Object, before, now t
 	paused := !before.IsZero() && now.Sub(before) >= initialPause
 	if s.notAdded.IsZero() && (event.Type != watch.Added || paused || !before.IsZero() && now.Sub(s.inner.opened) >= initialFor) {
 		s.notAdded = now
+	}
+	if s.unask != nil {
+		s.unask()
 	}
 	s.l.saw(event, true)
 	if !s.send(event) {
