@@ -73,9 +73,9 @@ func HTTPRouteIndexers() cache.TypedIndexers[*gatewayv1.HTTPRoute] {
 	}
 }
 
-// Keys returns the keys of all ApplicationRoutes that are cached.
+// Keys returns the keys of all ApplicationRoutes, those included that cannot be decoded.
 func (c *Controller) Keys() []cache.ObjectName {
-	return controller.CachedKeys(c.cfg.ApplicationRoutes.Indexer())
+	return c.cfg.ApplicationRoutes.Keys()
 }
 
 type enqueue = func(controller.Lane, ...cache.ObjectName)
