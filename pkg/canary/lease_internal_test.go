@@ -27,12 +27,12 @@ func TestR85RetryAfter(t *testing.T) {
 					for _, verb := range verbs {
 						s.fail[verb] = apierrors.NewTooManyRequests("busy", 45)
 					}
+					if verbs[0] == "list" { // which needs a watch that ends without an event
+						s.fail["watch"] = apierrors.NewResourceExpired("too old")
+					}
 					clear(s.calls)
 				})
 				s.cut()
-				if verbs[0] == "list" { // which needs a watch that ends without an event
-					s.set(func(s *fakeServer) { s.fail["watch"] = apierrors.NewResourceExpired("too old") })
-				}
 				sleep(30 * time.Minute)
 				if n := s.calls[verbs[0]]; n < 20 || n > 41 {
 					t.Errorf("%d times in 30 min, want at most every 45 s, and not given up", n)
