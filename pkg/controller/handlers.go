@@ -105,19 +105,3 @@ func SpecLane(old, object metav1.Object) Lane {
 	}
 	return ChangedLane(old, object)
 }
-
-// CachedKeys returns the keys of all objects in indexer.
-func CachedKeys(indexer cache.Indexer) []cache.ObjectName {
-	return ParseKeys(indexer.ListKeys())
-}
-
-// ParseKeys returns keys as the cache and its indexes have them as names.
-func ParseKeys(keys []string) []cache.ObjectName {
-	names := make([]cache.ObjectName, 0, len(keys))
-	for _, key := range keys {
-		if name, err := cache.ParseObjectName(key); err == nil {
-			names = append(names, name)
-		}
-	}
-	return names
-}

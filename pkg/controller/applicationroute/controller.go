@@ -127,43 +127,25 @@ func New(cfg Config) (*Controller, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
-	httpRoutes := gatewaylisters.NewHTTPRouteLister(cfg.HTTPRoutes.Indexer())
-	listenerSets := gatewaylisters.NewListenerSetLister(cfg.ListenerSets.Indexer())
 	c := &Controller{
 		cfg:               cfg,
 		routes:            networkinglisters.NewApplicationRouteLister(cfg.ApplicationRoutes.Indexer()),
 		services:          corelisters.NewServiceLister(cfg.Services.Indexer()),
 		gatewayLister:     gatewaylisters.NewGatewayLister(cfg.Gateways.Indexer()),
-		listenerSetLister: listenerSets,
+		listenerSetLister: gatewaylisters.NewListenerSetLister(cfg.ListenerSets.Indexer()),
 		secretTypes:       newSecretTypes(cfg.Kube.CoreV1().RESTClient()),
-		httpRoutes: child.Kind[*gatewayv1.HTTPRoute, *gatewayv1ac.HTTPRouteApplyConfiguration]{
-			Name: kindHTTPRoute, Resource: httpRoutesResource,
-			Cached: func(namespace, name string) (*gatewayv1.HTTPRoute, error) {
-				return httpRoutes.HTTPRoutes(namespace).Get(name)
-			},
-			Client: func(namespace string) child.Client[*gatewayv1.HTTPRoute, *gatewayv1ac.HTTPRouteApplyConfiguration] {
-				return cfg.Gateway.GatewayV1().HTTPRoutes(namespace)
-			},
-		},
-		listenerSets: child.Kind[*gatewayv1.ListenerSet, *gatewayv1ac.ListenerSetApplyConfiguration]{
-			Name: kindListenerSet, Resource: listenerSetsResource,
-			Cached: func(namespace, name string) (*gatewayv1.ListenerSet, error) {
-				return listenerSets.ListenerSets(namespace).Get(name)
-			},
-			Client: func(namespace string) child.Client[*gatewayv1.ListenerSet, *gatewayv1ac.ListenerSetApplyConfiguration] {
-				return cfg.Gateway.GatewayV1().ListenerSets(namespace)
-			},
-			Lists: listKeys,
-		},
-		httpRoutesKind:   &availability{kind: kindHTTPRoute, source: cfg.HTTPRoutes},
-		listenerSetsKind: &availability{kind: kindListenerSet, source: cfg.ListenerSets},
-		gatewaysKind:     &availability{kind: kindGateway, source: cfg.Gateways},
-		quarantined:      cfg.ApplicationRoutes.Quarantined,
+		httpRoutes:        child.NewKind(kindHTTPRoute, cfg.HTTPRoutes, cfg.Gateway.GatewayV1().HTTPRoutes),
+		listenerSets:      child.NewKind(kindListenerSet, cfg.ListenerSets, cfg.Gateway.GatewayV1().ListenerSets),
+		httpRoutesKind:    &availability{kind: kindHTTPRoute, source: cfg.HTTPRoutes},
+		listenerSetsKind:  &availability{kind: kindListenerSet, source: cfg.ListenerSets},
+		gatewaysKind:      &availability{kind: kindGateway, source: cfg.Gateways},
+		quarantined:       cfg.ApplicationRoutes.Quarantined,
 	}
+	c.listenerSets.Lists = listKeys
 	if cfg.Secrets != nil {
 		c.secretsKind = &availability{kind: "Secret", source: cfg.Secrets}
 	}
-	c.applier = &child.Applier{FieldManager: fieldManager, Annotation: annotationApplied, Owner: groupKind, Wrote: c.wrote, Deleted: c.deleted,
+	c.applier = &child.Applier{FieldManager: fieldManager, Annotation: annotationApplied, Owner: groupKind, Wrote: cfg.Writes.WroteObject, Deleted: cfg.Writes.DeletedObject,
 		Metadata: func(ctx context.Context, resource schema.GroupVersionResource, key cache.ObjectName) (*metav1.PartialObjectMetadata, error) {
 			return cfg.Metadata.Resource(resource).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 		}}
@@ -376,19 +358,6 @@ func (c *Controller) withdraw(ctx context.Context, route *v1alpha1.ApplicationRo
 		return err
 	}
 	return child.Withdraw(ctx, c.applier, c.listenerSets, route)
-}
-
-// wrote remembers a write until the cache shows it.
-func (c *Controller) wrote(ctx context.Context, route metav1.Object, resource schema.GroupVersionResource, written metav1.Object) {
-	klog.FromContext(ctx).V(2).Info("Wrote", "resource", resource.GroupResource().String(), "child", klog.KObj(written),
-		"resourceVersion", written.GetResourceVersion())
-	c.cfg.Writes.Wrote(nameOf(route), resource, nameOf(written), written.GetUID(), written.GetResourceVersion())
-}
-
-// deleted remembers a delete until the cache shows it.
-func (c *Controller) deleted(ctx context.Context, route metav1.Object, resource schema.GroupVersionResource, gone metav1.Object) {
-	klog.FromContext(ctx).V(2).Info("Deleted", "resource", resource.GroupResource().String(), "child", klog.KObj(gone))
-	c.cfg.Writes.Deleted(nameOf(route), resource, nameOf(gone), gone.GetUID())
 }
 
 func nameOf(object metav1.Object) cache.ObjectName { return cache.MetaObjectToName(object) }

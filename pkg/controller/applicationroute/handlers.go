@@ -1,7 +1,6 @@
 package applicationroute
 
 import (
-	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -85,25 +84,25 @@ type enqueue = func(controller.Lane, ...cache.ObjectName)
 // ApplicationRoutes and Services. The others may never be filled; each route waits for
 // those that it needs.
 func (c *Controller) Register(q controller.Queue) ([]cache.DoneChecker, error) {
-	routes, err := addHandlers(q, c.cfg.ApplicationRoutes, "ApplicationRoutes", c.routeHandlers(q.Enqueue))
+	routes, err := controller.AddHandlers(q, c.cfg.ApplicationRoutes, "ApplicationRoutes", c.routeHandlers(q.Enqueue))
 	if err != nil {
 		return nil, err
 	}
-	services, err := addHandlers(q, c.cfg.Services, "ApplicationRoutes by Service", c.serviceHandlers(q.Enqueue))
+	services, err := controller.AddHandlers(q, c.cfg.Services, "ApplicationRoutes by Service", c.serviceHandlers(q.Enqueue))
 	if err != nil {
 		return nil, err
 	}
-	if _, err := addHandlers(q, c.cfg.HTTPRoutes, "ApplicationRoutes by HTTPRoute", c.httpRouteHandlers(q.Enqueue)); err != nil {
+	if _, err := controller.AddHandlers(q, c.cfg.HTTPRoutes, "ApplicationRoutes by HTTPRoute", c.httpRouteHandlers(q.Enqueue)); err != nil {
 		return nil, err
 	}
-	if _, err := addHandlers(q, c.cfg.ListenerSets, "ApplicationRoutes by ListenerSet", c.listenerSetHandlers(q.Enqueue)); err != nil {
+	if _, err := controller.AddHandlers(q, c.cfg.ListenerSets, "ApplicationRoutes by ListenerSet", c.listenerSetHandlers(q.Enqueue)); err != nil {
 		return nil, err
 	}
-	if _, err := addHandlers(q, c.cfg.Gateways, "ApplicationRoutes by Gateway", c.gatewayHandlers(q.Enqueue)); err != nil {
+	if _, err := controller.AddHandlers(q, c.cfg.Gateways, "ApplicationRoutes by Gateway", c.gatewayHandlers(q.Enqueue)); err != nil {
 		return nil, err
 	}
 	if c.cfg.Secrets != nil {
-		if _, err := addHandlers(q, c.cfg.Secrets, "ApplicationRoutes by Secret", c.secretHandlers(q.Enqueue)); err != nil {
+		if _, err := controller.AddHandlers(q, c.cfg.Secrets, "ApplicationRoutes by Secret", c.secretHandlers(q.Enqueue)); err != nil {
 			return nil, err
 		}
 	}
@@ -118,14 +117,6 @@ func (c *Controller) Register(q controller.Queue) ([]cache.DoneChecker, error) {
 		})
 	}
 	return []cache.DoneChecker{routes, services}, nil
-}
-
-func addHandlers[T cache.Object](q controller.Queue, to *informer.Informer[T], origin string, h cache.TypedResourceEventHandlerDetailedFuncs[T]) (cache.DoneChecker, error) {
-	registration, err := to.AddHandler(controller.Protected(q, origin, h))
-	if err != nil {
-		return nil, fmt.Errorf("applicationroute controller: %w", err)
-	}
-	return registration.HasSyncedChecker(), nil
 }
 
 // registerQuarantines wakes whom an object concerns that cannot be decoded, or can be
@@ -146,7 +137,7 @@ func (c *Controller) registerQuarantines(q controller.Queue) {
 		return append(ofChild(record), c.rivalsAt(record.Key)...) // where it hangs is not known, or is again
 	})
 	on("ApplicationRoutes by undecodable Gateway", c.cfg.Gateways, func(record informer.Quarantined) []cache.ObjectName {
-		return c.referring(indexGateway, record.Key)
+		return c.cfg.ApplicationRoutes.Referring(indexGateway)(record.Key)
 	})
 	// What a frozen route holds it holds ahead of others.
 	on("ApplicationRoutes by undecodable rival", c.cfg.ApplicationRoutes, func(record informer.Quarantined) []cache.ObjectName {
@@ -155,14 +146,14 @@ func (c *Controller) registerQuarantines(q controller.Queue) {
 }
 
 func (c *Controller) routeHandlers(enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.ApplicationRoute] {
+	h := controller.ObjectHandlers[*v1alpha1.ApplicationRoute](enqueue)
 	return cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.ApplicationRoute]{
 		AddFunc: func(route *v1alpha1.ApplicationRoute, initial bool) {
+			h.AddFunc(route, initial)
 			if initial {
-				enqueue(controller.Background, nameOf(route)) // as is every rival
-				return
+				return // as is every rival
 			}
 			c.convergence.Changed(route, c.cfg.Clock.Now())
-			enqueue(controller.Urgent, nameOf(route))
 			enqueue(controller.Normal, c.rivals(nil, route)...)
 		},
 		UpdateFunc: func(old, route *v1alpha1.ApplicationRoute) {
@@ -172,12 +163,12 @@ func (c *Controller) routeHandlers(enqueue enqueue) cache.TypedResourceEventHand
 			case conditions.ReadyAt(route, route.Status.ObservedGeneration, route.Status.Conditions):
 				c.convergence.Forget(nameOf(route)) // another process led, and got it there
 			}
-			enqueue(controller.SpecLane(old, route), nameOf(route))
+			h.UpdateFunc(old, route)
 			enqueue(controller.Normal, c.rivals(old, route)...)
 		},
 		DeleteFunc: func(route cache.DeletedObject[*v1alpha1.ApplicationRoute]) {
 			c.convergence.Forget(route.GetObjectName())
-			enqueue(controller.Normal, route.GetObjectName())
+			h.DeleteFunc(route)
 			if route.OptionalObj != nil {
 				enqueue(controller.Normal, c.rivals(route.OptionalObj, nil)...)
 			}
@@ -187,10 +178,7 @@ func (c *Controller) routeHandlers(enqueue enqueue) cache.TypedResourceEventHand
 
 // owners says whom an event of an HTTPRoute or a ListenerSet concerns.
 func (c *Controller) owners() child.Owners {
-	return child.Owners{Kind: groupKind, Exists: func(key cache.ObjectName) bool {
-		_, exists, err := c.cfg.ApplicationRoutes.Indexer().GetByKey(key.String())
-		return err == nil && exists
-	}}
+	return child.Owners{Kind: groupKind, Exists: c.cfg.ApplicationRoutes.Has}
 }
 
 // httpRouteHandlers also wake the rivals of a route that stays as it is, since what its
@@ -268,57 +256,29 @@ func (c *Controller) listenerSetHandlers(enqueue enqueue) cache.TypedResourceEve
 // serviceHandlers look at what a route depends on: whether the Service is there, and
 // its ports. Its endpoints, addresses and labels are the gateway's business.
 func (c *Controller) serviceHandlers(enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*corev1.Service] {
-	return cache.TypedResourceEventHandlerDetailedFuncs[*corev1.Service]{
-		AddFunc: func(s *corev1.Service, initial bool) {
-			enqueue(controller.AddedLane(initial), c.referring(indexService, nameOf(s))...)
-		},
-		UpdateFunc: func(old, s *corev1.Service) {
-			if old.UID != s.UID || !slices.EqualFunc(old.Spec.Ports, s.Spec.Ports, func(a, b corev1.ServicePort) bool { return a.Port == b.Port }) {
-				enqueue(controller.Normal, c.referring(indexService, nameOf(s))...)
-			}
-		},
-		DeleteFunc: func(s cache.DeletedObject[*corev1.Service]) {
-			enqueue(controller.Normal, c.referring(indexService, s.GetObjectName())...)
-		},
-	}
+	return controller.ReferenceHandlers(enqueue, c.cfg.ApplicationRoutes.Referring(indexService), func(old, s *corev1.Service) bool {
+		return old.UID != s.UID || !slices.EqualFunc(old.Spec.Ports, s.Spec.Ports, func(a, b corev1.ServicePort) bool { return a.Port == b.Port })
+	})
 }
 
 // secretHandlers look at which Secret it is: its type, which is all that a status shows
 // of it, cannot change. That of a certificate is written at each renewal.
 func (c *Controller) secretHandlers(enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*metav1.PartialObjectMetadata] {
-	return cache.TypedResourceEventHandlerDetailedFuncs[*metav1.PartialObjectMetadata]{
-		AddFunc: func(s *metav1.PartialObjectMetadata, initial bool) {
-			enqueue(controller.AddedLane(initial), c.referring(indexSecret, nameOf(s))...)
-		},
-		UpdateFunc: func(old, s *metav1.PartialObjectMetadata) {
-			if old.UID != s.UID {
-				enqueue(controller.Normal, c.referring(indexSecret, nameOf(s))...)
-			}
-		},
-		DeleteFunc: func(s cache.DeletedObject[*metav1.PartialObjectMetadata]) {
-			c.secretTypes.forget(s.GetObjectName())
-			enqueue(controller.Normal, c.referring(indexSecret, s.GetObjectName())...)
-		},
+	h := controller.ReferenceHandlers(enqueue, c.cfg.ApplicationRoutes.Referring(indexSecret), func(old, s *metav1.PartialObjectMetadata) bool { return old.UID != s.UID })
+	told := h.DeleteFunc
+	h.DeleteFunc = func(s cache.DeletedObject[*metav1.PartialObjectMetadata]) {
+		c.secretTypes.forget(s.GetObjectName())
+		told(s)
 	}
+	return h
 }
 
 // gatewayHandlers look at what a status shows of a Gateway. The rest of it changes
 // with each of the routes that hang on it, all of which would be looked at again; which
 // is also why they wait behind what changes by itself.
 func (c *Controller) gatewayHandlers(enqueue enqueue) cache.TypedResourceEventHandlerDetailedFuncs[*gatewayv1.Gateway] {
-	return cache.TypedResourceEventHandlerDetailedFuncs[*gatewayv1.Gateway]{
-		AddFunc: func(g *gatewayv1.Gateway, _ bool) {
-			enqueue(controller.Background, c.referring(indexGateway, nameOf(g))...)
-		},
-		UpdateFunc: func(old, g *gatewayv1.Gateway) {
-			if gatewayChanged(old, g) {
-				enqueue(controller.Background, c.referring(indexGateway, nameOf(g))...)
-			}
-		},
-		DeleteFunc: func(g cache.DeletedObject[*gatewayv1.Gateway]) {
-			enqueue(controller.Background, c.referring(indexGateway, g.GetObjectName())...)
-		},
-	}
+	behind := func(_ controller.Lane, keys ...cache.ObjectName) { enqueue(controller.Background, keys...) }
+	return controller.ReferenceHandlers(behind, c.cfg.ApplicationRoutes.Referring(indexGateway), gatewayChanged)
 }
 
 // gatewayChanged compares what readGateway and status.go use of a Gateway.
@@ -336,13 +296,4 @@ func gatewayChanged(old, g *gatewayv1.Gateway) bool {
 			// The words that go with True are not shown; some gateways count in them.
 			return a.Status != b.Status || a.Status != metav1.ConditionTrue && (a.Reason != b.Reason || a.Message != b.Message)
 		})
-}
-
-// referring returns the routes that refer to an object, by index.
-func (c *Controller) referring(index string, to cache.ObjectName) []cache.ObjectName {
-	found, err := c.cfg.ApplicationRoutes.Indexer().IndexKeys(index, to.String())
-	if err != nil {
-		return nil // only an index that is missing, which New has checked
-	}
-	return controller.ParseKeys(found)
 }

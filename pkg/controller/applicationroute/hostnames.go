@@ -306,11 +306,7 @@ func (c *Controller) rivalsOf(httpRoutes ...*gatewayv1.HTTPRoute) []cache.Object
 	var woken keySet
 	for _, httpRoute := range httpRoutes {
 		for _, hostname := range httpRoute.Spec.Hostnames {
-			found, err := c.cfg.ApplicationRoutes.Indexer().IndexKeys(indexHostname, string(hostname))
-			if err != nil {
-				continue
-			}
-			for _, key := range controller.ParseKeys(found) {
+			for _, key := range c.cfg.ApplicationRoutes.ByIndex(indexHostname, string(hostname)) {
 				if key != nameOf(httpRoute) {
 					woken.add(key)
 				}

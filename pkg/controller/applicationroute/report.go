@@ -74,7 +74,7 @@ func (c *Controller) updateStatus(ctx context.Context, route *v1alpha1.Applicati
 	if err != nil || written == nil {
 		return err
 	}
-	c.wrote(ctx, route, routesResource, written)
+	c.cfg.Writes.WroteObject(ctx, route, routesResource, written)
 	conditions.Tell(ctx, c.cfg.Kube.CoreV1().Namespaces(), c.cfg.Recorder, route, conditions.Transitions(route.Status.Conditions, status.Conditions))
 	return nil
 }
