@@ -31,8 +31,9 @@ type replica struct {
 }
 
 type restart struct {
-	at  time.Time
-	why string
+	at      time.Time
+	why     string
+	backoff time.Duration // of the kubelet, before the next process
 }
 
 // start runs the replica until stop is called or the installation ends. o, unless it
@@ -71,13 +72,13 @@ func (r *replica) run(ctx context.Context) error {
 		if why == "" {
 			why = fmt.Sprintf("ended with %d", code)
 		}
-		r.mu.Lock()
-		r.restarts = append(r.restarts, restart{time.Now(), why})
-		r.mu.Unlock()
 		// The first restart comes at once, and one after 10 good minutes too.
 		if time.Since(began) > 10*time.Minute {
 			delay = 0
 		}
+		r.mu.Lock()
+		r.restarts = append(r.restarts, restart{time.Now(), why, delay})
+		r.mu.Unlock()
 		if !sleep(ctx, delay) {
 			return nil
 		}

@@ -180,8 +180,14 @@ func (c *checks) actedWithin(d time.Duration) {
 	c.that(c.r.ours.max <= d+c.allowed(), "a change was acted on after %s, want within %s", round(c.r.ours.max), c.with(d))
 }
 
-// settledWithin bounds what changes wait for once the fault has to have been found.
+// settledWithin bounds what changes wait for once the fault has to have been found. What
+// the kubelet waits before it starts a container again comes on top: nobody acts then.
 func (c *checks) settledWithin(d time.Duration, s settings) {
+	var backoff time.Duration
+	for _, r := range c.r.restarts {
+		backoff = max(backoff, r.backoff)
+	}
+	d += backoff
 	c.that(c.r.settled.max <= d+c.allowed(), "from %s on a change was acted on after %s, want within %s", s.polled(), round(c.r.settled.max), c.with(d))
 }
 
