@@ -100,7 +100,7 @@
 //   - No watch outlives its timeout by more than 10 s, whether the API server's end
 //     of it gets here or not.
 //   - A WatchList whose initial events do not come to their end is refused, so that
-//     client-go lists (watchlist.go).
+//     client-go lists (watchlist.go): within 2 s where no WatchList begins.
 //   - What is done about watches is spaced out by one brake a namespace, from 10 s to
 //     5 min (brake.go), but for watches that have outlived their timeout and those that
 //     polling tries. Nothing is done while the API server does not answer at all.

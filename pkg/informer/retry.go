@@ -25,6 +25,9 @@ const (
 	// the same outage has hit do not come back together.
 	retryMin = 800 * time.Millisecond
 	retryMax = 15 * time.Second
+	// retryAfterMax is up to where Retry-After is obeyed. What says more is taken for a
+	// mistake: nothing is heard meanwhile.
+	retryAfterMax = 5 * time.Minute
 	// retryForget is how long after the last wait the next one is a first one.
 	retryForget = 2 * time.Minute
 )
@@ -35,7 +38,8 @@ type retries struct {
 	last    time.Time
 }
 
-// next is how long to wait after err: never less than the API server has asked for.
+// next is how long to wait after err: never less than the API server has asked for, up
+// to retryAfterMax.
 func (r *retries) next(err error) time.Duration {
 	now := time.Now()
 	if now.Sub(r.last) > retryForget {
@@ -43,7 +47,7 @@ func (r *retries) next(err error) time.Duration {
 	}
 	d := r.backoff.Step()
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-		d = max(d, wait.Jitter(time.Duration(seconds)*time.Second, 0.1))
+		d = max(d, wait.Jitter(min(time.Duration(seconds)*time.Second, retryAfterMax), 0.1))
 	}
 	r.last = now.Add(d)
 	return d

@@ -70,6 +70,23 @@ func TestBackSoonAfterARefusal(t *testing.T) {
 	}
 }
 
+// A day's Retry-After is a mistake, and a copy is not to be left alone for as long.
+func TestRetryAfterIsCapped(t *testing.T) {
+	a := newFakeAPI()
+	a.put("x")
+	hearInBubble(t, HearingConfig{}, a, func(i *heardInformer) {
+		i.wait(time.Minute)
+		a.with(func(a *fakeAPI) {
+			a.refuse = func(string) error { return apierrors.NewTooManyRequests("later", 24*60*60) }
+		})
+		cutOff(a)
+		i.wait(time.Second)
+		a.with(func(a *fakeAPI) { a.refuse = nil })
+		a.put("x")
+		i.within(6*time.Minute, "a change", i.current)
+	})
+}
+
 // The API server says when to come back, and nobody comes before.
 func TestRetryAfterIsObeyed(t *testing.T) {
 	for name, late := range map[string]time.Duration{"at once": 0, "late": 7 * time.Second} {
