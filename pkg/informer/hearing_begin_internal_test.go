@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,6 +82,44 @@ func TestSlowStartIsNotListed(t *testing.T) {
 				}
 				i.expectRestarts(nil)
 				i.expectState(StateHearing)
+			})
+		})
+	}
+}
+
+// A copy that was filled long ago has to be filled anew while no watch works: it follows
+// within seconds, and is streamed to again when watches do.
+func TestListedAnewWhileNoWatchWorks(t *testing.T) {
+	for name, test := range map[string]struct {
+		first  func(string) error
+		within time.Duration
+	}{
+		"too old":              {gone("watch"), 20 * time.Second},
+		"too old, both":        {gone("watch", "watchlist"), 20 * time.Second},
+		"refused for a minute": {func(string) error { return fmt.Errorf("dial: %w", syscall.ECONNREFUSED) }, 100 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newFakeAPI()
+			a.put("x")
+			hearInBubble(t, HearingConfig{}, a, func(i *heardInformer) {
+				i.wait(3 * time.Minute)
+				a.with(func(a *fakeAPI) { a.frozen, a.mute, a.refuse = true, true, test.first })
+				cutOff(a)
+				i.wait(time.Minute)
+				a.put("x")
+				a.with(func(a *fakeAPI) { a.refuse = nil })
+				i.within(test.within, "the first change", i.current)
+				for range 20 {
+					a.put("x")
+					a.put("y")
+					i.within(20*time.Second, "a change", i.current)
+					i.wait(7 * time.Second)
+				}
+				i.expectState(StatePolling)
+				a.with(func(a *fakeAPI) { a.frozen, a.mute = false, false })
+				i.within(35*time.Second, "streaming again", func() bool { return i.Snapshot().State == StateHearing })
+				a.put("x")
+				i.within(time.Second, "a change by the watch", i.current)
 			})
 		})
 	}
