@@ -184,3 +184,45 @@ func TestSecretTypesAreBounded(t *testing.T) {
 		t.Errorf("the last one is %v, %t, of %d", got, ok, len(s.known))
 	}
 }
+
+// A Secret wakes the routes that name it when it comes, goes, or is another of its name;
+// what changes in one that stays is not shown in any status.
+func TestSecretWakesItsRoutes(t *testing.T) {
+	secret := func(uid types.UID, resourceVersion string) *metav1.PartialObjectMetadata {
+		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-tls", UID: uid, ResourceVersion: resourceVersion}}
+	}
+	gone := func(s cache.DeletedObject[*metav1.PartialObjectMetadata]) func(secretHandlers) {
+		return func(h secretHandlers) { h.DeleteFunc(s) }
+	}
+	for name, tc := range map[string]struct {
+		reason    string
+		event     func(secretHandlers)
+		want      enqueued
+		forgotten bool
+	}{
+		"Created":  {"what was missing is there", func(h secretHandlers) { h.AddFunc(secret("a", "1"), false) }, enqueued{"1 shop/web"}, false},
+		"Initial":  {"nothing has happened", func(h secretHandlers) { h.AddFunc(secret("a", "1"), true) }, enqueued{"0 shop/web"}, false},
+		"Renewed":  {"its type cannot change", func(h secretHandlers) { h.UpdateFunc(secret("a", "1"), secret("a", "2")) }, nil, false},
+		"Replaced": {"by one of another type, it may be", func(h secretHandlers) { h.UpdateFunc(secret("a", "1"), secret("b", "2")) }, enqueued{"1 shop/web"}, false},
+		"Deleted":  {"it is missing", gone(cache.DeletedObject[*metav1.PartialObjectMetadata]{OptionalObj: secret("a", "1")}), enqueued{"1 shop/web"}, true},
+		"Tombstone": {"it is missing, since when is not known", gone(cache.DeletedObject[*metav1.PartialObjectMetadata]{
+			FinalStateUnknown: &cache.DeletedFinalStateUnknown{Key: "shop/web-tls"}}), enqueued{"1 shop/web"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			named, other, elsewhere := claiming("web", 1, "a.example.com"), claiming("other", 2, "b.example.com"), claiming("web", 3, "c.example.com")
+			named.Spec.TLSSecret, other.Spec.TLSSecret, elsewhere.Spec.TLSSecret, elsewhere.Namespace = "web-tls", "other-tls", "web-tls", "elsewhere"
+			c := newTestController(t, named, other, elsewhere, claiming("plain", 4, "d.example.com"))
+			c.secretTypes.remember(cache.NewObjectName("shop", "web-tls"), secretType{"a", "kubernetes.io/tls"})
+			var got enqueued
+			tc.event(c.secretHandlers(got.enqueue))
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			if _, known := c.secretTypes.recall(cache.NewObjectName("shop", "web-tls")); known == tc.forgotten {
+				t.Errorf("%s: its type is remembered: %t, want %t", tc.reason, known, !tc.forgotten)
+			}
+		})
+	}
+}
+
+type secretHandlers = cache.TypedResourceEventHandlerDetailedFuncs[*metav1.PartialObjectMetadata]
