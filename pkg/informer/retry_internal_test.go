@@ -108,6 +108,8 @@ func TestRetryAfterIsObeyed(t *testing.T) {
 				})
 				cutOff(a)
 				i.wait(time.Hour)
+				a.with(func(a *fakeAPI) { a.refuse = nil })
+				i.wait(late) // the fake does not heed a context meanwhile
 				mu.Lock()
 				defer mu.Unlock()
 				if len(asked) < 50 {
