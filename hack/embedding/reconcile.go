@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -49,7 +50,7 @@ func newReconciler(config *rest.Config) (*reconciler, error) {
 			Resource: corev1.SchemeGroupVersion.WithResource("services")})
 	httpRoutes, err4 := informer.NewForConfig(config, informer.TolerantClient(gatewayclient.NewForConfig),
 		informer.Config[*gatewayv1.HTTPRoute]{Hearing: hearing,
-			Resource: gatewayv1.SchemeGroupVersion.WithResource("httproutes")})
+			Resource: schema.GroupVersion(gatewayv1.GroupVersion).WithResource("httproutes")})
 	networking, err5 := networkingclient.NewForConfig(config)
 	gateways, err6 := gatewayclient.NewForConfig(config)
 	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
