@@ -35,8 +35,8 @@ func TestUndecodableWrittenOften(t *testing.T) {
 	// machine does hits all three, and what the API server does for a write both fires.
 	const slice = 2 * time.Second
 	turns, good := 2, 25
-	if long {
-		turns, good = 30, 50
+	if long { // of fewer changes the p99 is what happened to a handful
+		turns, good = 100, 50
 	}
 	p := w.start(nil, alone)
 	w.create(newApp("bad"))
@@ -65,8 +65,9 @@ func TestUndecodableWrittenOften(t *testing.T) {
 	reactions := w.reactions()
 	spent := func() float64 { return p.metric("process_cpu_seconds_total") }
 	const resource = `resource="webapps.platform.tejo.dev"`
-	seen := func() string {
-		return fmt.Sprintf("lists %g, watches %g", p.metric("steadwatch_lists_total", resource), p.metric("steadwatch_watches_total", resource))
+	type asked struct{ lists, watches float64 }
+	seen := func() asked {
+		return asked{p.metric("steadwatch_lists_total", resource), p.metric("steadwatch_watches_total", resource)}
 	}
 	before, logged, since := seen(), len(p.Log()), time.Now()
 	stop := make(chan struct{})
@@ -144,15 +145,18 @@ func TestUndecodableWrittenOften(t *testing.T) {
 	close(stop)
 	writing.Wait()
 
-	if after := seen(); after != before || !strings.Contains(after, "watches ") || strings.Contains(after, "-1") {
-		t.Errorf("the kind was listed or watched anew: %s, before %s", after, before)
+	// Each copy is audited every 5 minutes and each watch ends after 5 to 10, whatever is
+	// written; in a minute neither happens.
+	fives := int(time.Since(since) / (4 * time.Minute))
+	if after := seen(); after.lists != before.lists || after.watches > before.watches+float64(fives) || before.watches < 1 {
+		t.Errorf("the kind was listed or watched anew: %+v, before %+v, %d more are in order", after, before, fives)
 	}
-	if anew := w.requests(since, func(e controlplane.AuditEvent) bool { return e.Resource == "webapps" && e.Verb == "list" }); len(anew) > 0 {
-		t.Errorf("lists of WebApps: %v", count(anew))
+	if anew := w.requests(since, func(e controlplane.AuditEvent) bool { return e.Resource == "webapps" && e.Verb == "list" }); len(anew) > fives {
+		t.Errorf("lists of WebApps: %v, %d of them are in order", count(anew), fives)
 	}
 	lines := strings.Count(log, w.namespace+"/bad") + strings.Count(log, `name="bad"`)
-	if lines > 5 { // at -v=4
-		t.Errorf("%d log lines name the bad WebApp:\n%s", lines, log)
+	if most := 5 + int(time.Since(since)/time.Minute); lines > most { // at -v=4: a frozen key has a pass a minute
+		t.Errorf("%d log lines name the bad WebApp, want %d at most:\n%s", lines, most, log)
 	}
 	counts := w.writes(turned)
 	if n := counts["patch webapps/status bad"]; n == 0 || n > 3 {
