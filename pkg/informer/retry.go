@@ -15,7 +15,7 @@ import (
 // another one (client-go 0.37, kubernetes/kubernetes#136943). So that wait is done
 // before the Reflector gets to know, and is shorter.
 //
-// The cost for a kind that stays refused: some 165 requests an hour and replica, one
+// The cost for a kind that stays refused: some 160 requests an hour and replica, one
 // every 15 to 30 s; with 429 and Retry-After up to 11 times as many, since client-go's
 // REST client asks again ten times by itself, as often as it is told.
 
