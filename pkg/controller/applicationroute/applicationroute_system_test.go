@@ -27,6 +27,13 @@ func (w *world) service(name string, ports ...int32) {
 	}
 }
 
+// nextSecond waits until what is created has a later creationTimestamp than all before.
+func (w *world) nextSecond() {
+	w.Helper()
+	since := time.Now()
+	eventually(w.T, "the next second", func() (bool, string) { return time.Since(since) > 1100*time.Millisecond, "not yet" })
+}
+
 // route creates one that attaches to the Gateway "public" of its namespace.
 func (w *world) route(name string, hostnames ...string) *v1alpha1.ApplicationRoute {
 	w.Helper()

@@ -285,7 +285,7 @@ func (c *Controller) undecodable(route *v1alpha1.ApplicationRoute, kind string, 
 		return nil, err
 	}
 	return &conditions.Problem{Reason: reasonChildUndecodable, Lasting: true,
-		Message: fmt.Sprintf("%s %q cannot be decoded, and is not written over: %s", kind, route.Name, firstField(record))}, nil
+		Message: fmt.Sprintf("%s %q cannot be decoded, and is not written over: %s", kind, route.Name, record.Reason())}, nil
 }
 
 // metadataOf is what is known of an object that cannot be decoded, nil if it can be.

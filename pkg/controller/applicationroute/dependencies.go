@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/steadwatch/steadwatch/pkg/apis/networking/v1alpha1"
-	"github.com/steadwatch/steadwatch/pkg/informer"
 )
 
 // gatewayOf returns the Gateway that route attaches to, false if it names none and
@@ -35,8 +34,8 @@ func (c *Controller) readGateway(key cache.ObjectName) (gatewayState, error) {
 	if problem := c.gatewaysKind.problem(key.Namespace); problem != nil {
 		return gatewayState{note: fmt.Sprintf("Gateway %s has not been looked at: %s", key, problem.Message)}, nil
 	}
-	if record, bad := c.cfg.Gateways.Quarantined(key); bad {
-		return gatewayState{note: fmt.Sprintf("Gateway %s cannot be decoded: %s", key, firstField(record))}, nil
+	if reason, bad := c.cfg.Gateways.Undecodable(key); bad {
+		return gatewayState{note: fmt.Sprintf("Gateway %s cannot be decoded: %s", key, reason)}, nil
 	}
 	gateway, err := c.gatewayLister.Gateways(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
@@ -50,15 +49,6 @@ func (c *Controller) readGateway(key cache.ObjectName) (gatewayState, error) {
 		state.note = fmt.Sprintf("Gateway %s is being deleted", key)
 	}
 	return state, nil
-}
-
-// firstField names the first bad field of an object that cannot be decoded.
-func firstField(record informer.Quarantined) string {
-	if len(record.Fields) == 0 {
-		return record.Error
-	}
-	f := record.Fields[0]
-	return fmt.Sprintf("%s is %s: %s", cmp.Or(f.Path, "the object"), f.Value, f.Reason)
 }
 
 // missingServices returns what is wrong with the backends of route. A Service is named

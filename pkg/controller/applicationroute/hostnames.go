@@ -53,20 +53,22 @@ func (c *Controller) holder(route *v1alpha1.ApplicationRoute, gateway cache.Obje
 	self := nameOf(route)
 	has := false
 	var staying, leaving *gatewayv1.HTTPRoute
+	var whyStaying string
 	for _, httpRoute := range c.serving(gateway, hostname) {
 		switch why, there := c.stays(httpRoute); {
 		case nameOf(httpRoute) == self:
 			has = has || metav1.IsControlledBy(httpRoute, route)
 		case !there:
 		case why != "":
-			staying = olderOf(staying, httpRoute)
+			if staying = olderOf(staying, httpRoute); staying == httpRoute {
+				whyStaying = why
+			}
 		default:
 			leaving = olderOf(leaving, httpRoute)
 		}
 	}
 	if staying != nil {
-		why, _ := c.stays(staying)
-		return claim{hostname: hostname, by: nameOf(staying), why: why}
+		return claim{hostname: hostname, by: nameOf(staying), why: whyStaying}
 	}
 	first := route
 	for _, other := range c.claimants(gateway, hostname) {
@@ -173,10 +175,7 @@ func ownRoute(httpRoute *gatewayv1.HTTPRoute) *metav1.OwnerReference {
 // counts: to share a hostname is worse than to wait.
 func (c *Controller) attached(httpRoute *gatewayv1.HTTPRoute, gateway cache.ObjectName) bool {
 	return slices.ContainsFunc(httpRoute.Spec.ParentRefs, func(ref gatewayv1.ParentReference) bool {
-		parent := cache.NewObjectName(httpRoute.Namespace, string(ref.Name))
-		if ref.Namespace != nil {
-			parent.Namespace = string(*ref.Namespace)
-		}
+		parent := cache.NewObjectName(or(ref.Namespace, gatewayv1.Namespace(httpRoute.Namespace)), string(ref.Name))
 		if ref.Kind == nil || *ref.Kind == kindGateway {
 			return parent == gateway
 		}

@@ -91,8 +91,7 @@ func TestNothingIsGivenUpForAnOldClaim(t *testing.T) {
 	w.route("a", "a.example.com")
 	w.httpRoute("a", "rendered", exists)
 	// Its creation is later by the second, which is what counts.
-	created := time.Now()
-	eventually(t, "the next second", func() (bool, string) { return time.Since(created) > 1100*time.Millisecond, "not yet" })
+	w.nextSecond()
 	w.route("b", "shop.example.com")
 	before := w.httpRoute("b", "rendered", exists)
 	p.idle(t)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -26,8 +25,7 @@ func TestUndecodableChildIsWithdrawn(t *testing.T) {
 			w.change("shop", func(r *v1alpha1.ApplicationRoute) { r.Spec.TLSSecret = "shop-tls" })
 			w.httpRoute("shop", "on the ListenerSet", hangsOn("ListenerSet"))
 			w.route("first", "first.example.com")
-			created := time.Now()
-			eventually(t, "the next second", func() (bool, string) { return time.Since(created) > 1100*time.Millisecond, "not yet" })
+			w.nextSecond()
 			w.route("loser", "loser.example.com")
 			w.httpRoute("loser", "rendered", exists)
 			p.idle(t)
